@@ -1,0 +1,153 @@
+"""The frame: 32 bytes of header, then the payload.
+
+One ``struct.Struct`` and one table that documents it (``docs/wire.md`` is generated from here). What lives here knows
+neither tensors nor connections.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aiops.buffers import Block
+from aiops.errors import BadHandshake, FrameTooLarge, RemoteProtocolError, VersionMismatch
+
+MAGIC = b"\xa1\xd5"
+PROTOCOL = 1
+HEADER = struct.Struct("<2sBBBBHIIQQ")
+HEADER_BYTES = HEADER.size
+
+# Control payloads are small by design; a larger one is a peer that is not ours.
+CONTROL_BYTES = 64 * 1024
+
+# 10^5 tensors with names of 60 characters make a table of about 9 MB.
+TABLE_BYTES = 64 * 1024 * 1024
+
+FIELDS = (
+    ("magic", 2, "`a1 d5`: neither text nor a TLS record"),
+    ("protocol", 1, "protocol version, now 1; another one ends the connection"),
+    ("kind", 1, "what the frame means, see below"),
+    ("codec", 1, "wire id of the codec of a TENSOR payload, else 0"),
+    ("dtype", 1, "element type of a TENSOR payload's values, else 0"),
+    ("flags", 2, "reserved, 0"),
+    ("request", 4, "joins a request, its TENSOR frames and its answer; 0 where there is no answer"),
+    ("key", 4, "bucket of a TENSOR frame, else 0"),
+    ("version", 8, "version the content belongs to: a push's base, a model's version"),
+    ("size", 8, "payload bytes that follow"),
+)
+
+
+class Kind(enum.IntEnum):
+    """What a frame means. The number is on the wire and never reused."""
+
+    HELLO = 1
+    WELCOME = 2
+    REJECT = 3
+    PING = 4
+    PONG = 5
+    INIT = 6
+    TABLE = 7
+    SEED = 8
+    PUSH = 9
+    PULL = 10
+    TENSOR = 11
+    ACK = 12
+    MODEL = 13
+    REFUSE = 14
+    LEAVE = 15
+    BYE = 16
+    STATUS = 17
+    REPORT = 18
+
+
+_KINDS = {int(kind): kind for kind in Kind}
+
+
+class Header(NamedTuple):
+    """The fields of a frame header that vary; see :data:`FIELDS`."""
+
+    kind: Kind
+    codec: int
+    dtype: int
+    request: int
+    key: int
+    version: int
+    size: int
+
+    def pack(self) -> bytes:
+        """Return the 32 bytes of this header."""
+        kind, codec, dtype, request, key, version, size = self
+        return HEADER.pack(MAGIC, PROTOCOL, kind, codec, dtype, 0, request, key, version, size)
+
+
+@dataclass(slots=True)
+class Frame:
+    """One received frame.
+
+    Attributes:
+        header: Its fields.
+        payload: Its bytes, format 'B'. Where ``block`` is set they live in it and are good while the loan is.
+        block: The pooled memory under ``payload``; whoever takes the frame releases it. None where the payload is
+            plain bytes or landed in memory of the receiver's own.
+    """
+
+    header: Header
+    payload: memoryview
+    block: Block | None
+
+    def release(self) -> None:
+        """End the loan, if there is one."""
+        if self.block is not None:
+            self.block.release()
+            self.block = None
+
+
+def frame_bytes(kind: Kind, payload: bytes = b"", *, request: int = 0, version: int = 0) -> bytes:
+    """Return a whole control frame: header and payload joined, to be sent in one piece."""
+    return Header(kind, 0, 0, request, 0, version, len(payload)).pack() + payload
+
+
+def check_magic(head: bytes) -> None:
+    """Refuse a stream whose first two bytes are not ours, naming what they look like.
+
+    Raises:
+        BadHandshake: The bytes are not the start of a frame.
+    """
+    if head == MAGIC:
+        return
+    if head[:2] == b"\x16\x03":
+        hint = ", this looks like TLS on a plain port"
+    elif head.isalpha() and head.isupper():
+        hint = ", this looks like an HTTP request"
+    else:
+        hint = ""
+    raise BadHandshake(f"stream starts with {head!r}, a frame starts with {MAGIC!r}{hint}")
+
+
+def parse_header(data: memoryview, max_frame_bytes: int) -> Header:
+    """Parse 32 bytes; everything that can be checked without state is checked before memory is taken.
+
+    Raises:
+        BadHandshake: Not our magic.
+        VersionMismatch: Another protocol version.
+        RemoteProtocolError: A kind that does not exist, or a flag that does not.
+        FrameTooLarge: More payload than ``max_frame_bytes`` (or the smaller limit of a control frame).
+    """
+    magic, protocol, number, codec, dtype, flags, request, key, version, size = HEADER.unpack(data)
+    if magic != MAGIC:
+        check_magic(magic)
+    if protocol != PROTOCOL:
+        raise VersionMismatch(protocol, PROTOCOL)
+    kind = _KINDS.get(number)
+    if kind is None:
+        raise RemoteProtocolError(f"frame kind {number} does not exist, the last is {max(_KINDS)}")
+    if flags:
+        raise RemoteProtocolError(f"{kind.name} frame has flags {flags:#06x}, none are defined")
+    limit = max_frame_bytes
+    if kind is not Kind.TENSOR:
+        limit = min(limit, TABLE_BYTES if kind in (Kind.TABLE, Kind.INIT) else CONTROL_BYTES)
+    if size > limit:
+        raise FrameTooLarge(size, limit)
+    return Header(kind, codec, dtype, request, key, version, size)

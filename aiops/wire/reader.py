@@ -1,0 +1,149 @@
+"""Bytes to frames: the parser says where the bytes go.
+
+Two verbs, those of ``asyncio.BufferedProtocol`` without asyncio: :meth:`FrameReader.get_buffer` hands out memory,
+:meth:`FrameReader.buffer_updated` says how much of it was filled. Bulk payloads land in the memory that the owner
+chose; everything small passes through one staging buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from aiops.buffers import Block
+from aiops.wire.frame import (
+    CONTROL_BYTES,
+    HEADER_BYTES,
+    Frame,
+    Header,
+    Kind,
+    check_magic,
+    parse_header,
+)
+
+# Room for the largest control frame behind the leftovers of another.
+STAGE_BYTES = 2 * (CONTROL_BYTES + HEADER_BYTES)
+
+# One receive call fills at most this much: it stays in the second-level cache for whoever reads it next.
+CHUNK_BYTES = 256 * 1024
+
+BULK = frozenset({Kind.TENSOR, Kind.INIT, Kind.TABLE})
+
+Landing: TypeAlias = "tuple[memoryview, Block | None] | None"
+Place: TypeAlias = Callable[[Header], Landing]
+"""Chooses the memory of a bulk payload: ``header.size`` writable bytes of format 'B' and the block under them, if
+pooled; None has the payload read and dropped, at no memory at all."""
+
+NOTHING = memoryview(b"")
+
+
+class FrameReader:
+    """Parses a stream of frames; sans-IO.
+
+    Args:
+        place: Asked for the memory of every TENSOR, INIT and TABLE payload once the size has passed the limits. It
+            may raise RemoteProtocolError to end the stream before memory is taken.
+        max_frame_bytes: Largest payload accepted.
+    """
+
+    __slots__ = ("_block", "_end", "_filled", "_header", "_landing", "_max", "_place", "_skip", "_stage")
+
+    def __init__(self, place: Place, *, max_frame_bytes: int) -> None:
+        self._place = place
+        self._max = max_frame_bytes
+        self._stage = memoryview(bytearray(STAGE_BYTES))
+        self._end = 0
+        self._header: Header | None = None
+        self._landing: memoryview | None = None
+        self._block: Block | None = None
+        self._filled = 0
+        self._skip = 0
+
+    def get_buffer(self, hint: int) -> memoryview:
+        """Return writable memory for the next bytes; never empty."""
+        if self._landing is not None:
+            return self._landing[self._filled : self._filled + CHUNK_BYTES]
+        return self._stage[self._end :]
+
+    def buffer_updated(self, n: int) -> Iterator[Frame]:
+        """Take note of ``n`` bytes written to the last buffer, and yield the frames they complete.
+
+        Each frame is yielded before the next one is looked at, so that what it means (a push announces its parts)
+        is known when the next one's memory is chosen. The iterator must be run to its end.
+
+        Raises:
+            RemoteProtocolError: The bytes are not frames of ours; the stream is over.
+        """
+        if self._landing is not None:
+            self._filled += n
+            if self._filled == len(self._landing):
+                yield self._finish()
+            return
+        self._end += n
+        start = 0
+        while True:
+            if self._skip:
+                dropped = min(self._skip, self._end - start)
+                self._skip -= dropped
+                start += dropped
+                if self._skip:
+                    break
+                yield self._finish()
+            have = self._end - start
+            if have < HEADER_BYTES:
+                # Two bytes tell a stranger, who may wait for our answer before sending 32.
+                if have >= 2:
+                    check_magic(bytes(self._stage[start : start + 2]))
+                break
+            header = parse_header(self._stage[start : start + HEADER_BYTES], self._max)
+            body = start + HEADER_BYTES
+            if header.kind in BULK:
+                start = body + self._begin(header, body)
+                if self._missing():
+                    break
+                if not self._skip:
+                    yield self._finish()
+            elif self._end - body < header.size:
+                break
+            else:
+                start = body + header.size
+                yield Frame(header, memoryview(bytes(self._stage[body:start])), None)
+        left = self._end - start
+        if start and left:
+            self._stage[:left] = bytes(self._stage[start : self._end])
+        self._end = left
+
+    def close(self) -> None:
+        """Give up the payload that is half received, if any, and end its loan."""
+        if self._block is not None:
+            self._block.release()
+            self._block = None
+        self._landing = None
+
+    @property
+    def mid_frame(self) -> bool:
+        """Whether the stream stands inside a frame."""
+        return self._landing is not None or self._skip > 0 or self._end > 0
+
+    # Choose where a bulk payload goes and take what is staged of it; returns how much that is.
+    def _begin(self, header: Header, body: int) -> int:
+        self._header = header
+        landing = self._place(header)
+        if landing is None:
+            self._skip = header.size
+            return 0
+        self._landing, self._block = landing
+        staged = min(header.size, self._end - body)
+        self._landing[:staged] = self._stage[body : body + staged]
+        self._filled = staged
+        return staged
+
+    def _missing(self) -> bool:
+        return self._landing is not None and self._filled < len(self._landing)
+
+    def _finish(self) -> Frame:
+        assert self._header is not None
+        payload = NOTHING if self._landing is None else self._landing
+        frame = Frame(self._header, payload, self._block)
+        self._header = self._landing = self._block = None
+        return frame
