@@ -1,0 +1,192 @@
+"""TCP on any asyncio loop: ``asyncio.BufferedProtocol`` around a FrameReader.
+
+The one place where OSError becomes TransportError. TLS would be one more argument to the two functions below
+(``ssl=``), and nothing else would know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from aiops.errors import ConfigError, ConnectFailed, ConnectionLost, TransportError
+from aiops.transport.base import Receiver
+from aiops.transport.stream import StreamConnection
+
+
+class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
+    """A TCP connection; made by :func:`connect` and :func:`listen`."""
+
+    _transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Set the socket up so that "may write again" means "the kernel has taken everything"."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=0)
+        self.peer = _address(transport.get_extra_info("peername"))
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Hand out the reader's memory."""
+        return self._reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Parse what came."""
+        self._filled(nbytes)
+
+    def eof_received(self) -> bool:
+        """Treat the peer's end of stream as the end of the connection."""
+        return False
+
+    def pause_writing(self) -> None:
+        """Note that the kernel's buffer is full."""
+        self._pause()
+
+    def resume_writing(self) -> None:
+        """Note that the kernel has taken everything."""
+        self._resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Translate how it ended."""
+        if exc is None:
+            where = "in the middle of a frame" if self._reader.mid_frame else "between frames"
+            self._lost(ConnectionLost(f"{self.peer} closed the connection {where}"))
+        else:
+            self._lost(_translated(exc, f"connection to {self.peer} was lost"))
+
+    def pause_reading(self) -> None:
+        """Stop taking bytes from the peer."""
+        if not self.closed and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take bytes from the peer again."""
+        if not self.closed and not self._transport.is_reading():
+            self._transport.resume_reading()
+
+    def _write(self, data: bytes | memoryview) -> None:
+        self._transport.write(data)
+
+    def _backlog(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def _shut(self, *, gently: bool) -> None:
+        if gently:
+            self._transport.close()
+        else:
+            self._transport.abort()
+
+
+class TcpListener:
+    """A listening TCP socket (one per address family)."""
+
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+        self.addresses = [sock.getsockname()[:2] for sock in server.sockets]
+
+    async def close(self) -> None:
+        """Stop accepting."""
+        self._server.close()
+
+
+async def connect(
+    addresses: Sequence[tuple[str, int]],
+    make_receiver: Callable[[], Receiver],
+    *,
+    max_frame_bytes: int,
+    idle_timeout_s: float,
+    connect_timeout_s: float = 10.0,
+) -> TcpConnection:
+    """Dial the addresses in order and return the first connection that stands.
+
+    Raises:
+        ConnectFailed: None of them answered; the message says why for each.
+    """
+    loop = asyncio.get_running_loop()
+    reasons = []
+    for host, port in addresses:
+        try:
+            async with asyncio.timeout(connect_timeout_s):
+                _, connection = await loop.create_connection(
+                    lambda: TcpConnection(
+                        make_receiver(),
+                        max_frame_bytes=max_frame_bytes,
+                        idle_timeout_s=idle_timeout_s,
+                    ),
+                    host,
+                    port,
+                )
+        except TimeoutError:
+            reasons.append(f"{host}:{port}: no answer in {connect_timeout_s:g} s")
+        except OSError as error:
+            reasons.append(f"{host}:{port}: {_reason(error)}")
+        else:
+            return connection
+    raise ConnectFailed("cannot connect to " + "; ".join(reasons))
+
+
+async def listen(
+    host: str,
+    port: int,
+    make_receiver: Callable[[], Receiver],
+    *,
+    max_frame_bytes: int,
+    idle_timeout_s: float,
+    made: Callable[[Receiver, TcpConnection], None],
+) -> TcpListener:
+    """Bind and accept; port 0 takes a free one.
+
+    Args:
+        host: Address or name to bind.
+        port: Port, 0..65535.
+        make_receiver: Called for every accepted connection.
+        max_frame_bytes: See :class:`StreamConnection`.
+        idle_timeout_s: See :class:`StreamConnection`.
+        made: Told of every accepted connection, with its receiver, before the first byte.
+
+    Raises:
+        ConfigError: The address cannot be bound; the message names it.
+    """
+    loop = asyncio.get_running_loop()
+
+    class Accepted(TcpConnection):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            made(self._receiver, self)
+
+    try:
+        server = await loop.create_server(
+            lambda: Accepted(
+                make_receiver(), max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s
+            ),
+            host,
+            port,
+        )
+    except OSError as error:
+        hint = ", is another server running there?" if error.errno == errno.EADDRINUSE else ""
+        raise ConfigError(f"cannot bind {host}:{port}: {_reason(error)}{hint}") from None
+    return TcpListener(server)
+
+
+def _address(name: object) -> str:
+    if isinstance(name, tuple) and len(name) >= 2:
+        host, port = name[0], name[1]
+        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return "unknown peer"
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
+
+
+def _translated(error: Exception, what: str) -> Exception:
+    if isinstance(error, OSError) and not isinstance(error, TransportError):
+        return ConnectionLost(f"{what}: {_reason(error)}")
+    return error
