@@ -1,0 +1,73 @@
+"""What a codec is: which numbers of an update are sent, and how they are added at the other end.
+
+A codec knows float32 vectors and bytes. It knows no frame, key, worker or connection, and it hides no state: what
+compression left behind (the residual) goes in and comes out of :meth:`Codec.encode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector: TypeAlias = NDArray[np.float32]
+Residual: TypeAlias = NDArray[np.float32]
+Payload: TypeAlias = memoryview
+"""The bytes of one encoded bucket: format 'B', one dimension, contiguous."""
+
+
+class Codec(Protocol):
+    """One way to turn a bucket's update into bytes and back.
+
+    Attributes:
+        name: The name it is configured by.
+        wire_id: Its number in the frame header, unique among codecs, 1..255.
+        dtype: Element type of the values on the wire, a name of :data:`aiops.types.DTYPE_IDS`.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def wire_id(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+
+    def init(self, n: int) -> Residual | None:
+        """Return the residual before the first encode of a bucket of ``n`` values; None where nothing is kept."""
+
+    def encode(
+        self, update: Vector, residual: Residual | None
+    ) -> tuple[Sequence[NDArray[np.generic]], Residual | None]:
+        """Encode an update.
+
+        Args:
+            update: float32, shape (n,), finite, contiguous; left untouched.
+            residual: What the last accepted encode of this bucket returned, or :meth:`init`'s; left untouched, so
+                that a caller whose push is refused goes on with the old one.
+
+        Returns:
+            The payload as arrays to be sent one after the other (they may be views of ``update``, which therefore
+            must not change before they are sent), and the next residual. Always: what is sent plus the new
+            residual equals the update plus the old residual.
+
+        Raises:
+            NotFinite: A value cannot be represented on the wire (it overflows a 16-bit float).
+        """
+
+    def check(self, payload: Payload, n: int) -> int:
+        """Return the position of the first value that is not finite in a payload for ``n`` values, or -1.
+
+        Raises:
+            ShapeMismatch: The payload cannot belong to a bucket of ``n`` values (size, or an index outside).
+        """
+
+    def add_to(self, acc: Vector, payload: Payload, weight: float) -> None:
+        """Add ``weight`` times the encoded update to ``acc``, in place, with no dense intermediate.
+
+        ``payload`` has passed :meth:`check` for ``acc.size`` values. ``acc`` is float32, shape (n,), writable.
+        """
+
+    def payload_bytes(self, n: int) -> int:
+        """Return the size of an encoded bucket of ``n`` values, in bytes."""
