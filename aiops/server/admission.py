@@ -1,0 +1,100 @@
+"""The gate: a push comes in whole and valid, or not at all, and never twice.
+
+Whatever a push could be refused for without looking at other pushes is decided here, before the engine hears of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiops.codec.base import Codec
+from aiops.errors import NotFinite, Refused, ShapeMismatch, UnknownKey
+from aiops.server.engine import Handle
+from aiops.server.members import Member
+from aiops.server.peer import Peer
+from aiops.server.shard import Part
+from aiops.server.store import Store
+from aiops.types import DTYPE_IDS, Key
+from aiops.wire.frame import Frame
+from aiops.wire.message import Push
+from aiops.wire.session import Event
+
+
+class AdmittedPush(Handle):
+    """A push that is on its way into a round.
+
+    Attributes:
+        member: Whose it is.
+        message: What it says of itself.
+        parts: Its buckets by key.
+        peer: The connection to answer on: the newest one that sent it.
+        request: The request to answer there.
+    """
+
+    __slots__ = ("_frames", "member", "message", "parts", "peer", "request")
+
+    def __init__(self, member: Member, peer: Peer, event: Event) -> None:
+        assert isinstance(event.body, Push)
+        self.member = member
+        self.message = event.body
+        self.parts: dict[Key, Part] = {}
+        self.peer = peer
+        self.request = event.request
+        self._frames = event.parts
+
+    @property
+    def size_bytes(self) -> int:
+        """Payload bytes held."""
+        return sum(len(frame.payload) for frame in self._frames)
+
+    def release(self) -> None:
+        """Give the payload back."""
+        for frame in self._frames:
+            frame.release()
+        self._frames = []
+        self.parts = {}
+
+
+def check_parts(push: AdmittedPush, store: Store, codecs: Mapping[int, Codec]) -> None:
+    """Check a push's parts against the table and fill ``push.parts``.
+
+    Reads every byte of the payload once, so a large push is checked off the loop.
+
+    Raises:
+        UnknownKey: There is no table yet, or a key is not in it.
+        ShapeMismatch: A part's codec, dtype or size does not fit its bucket.
+        NotFinite: A value is NaN or infinite; the message names the tensor.
+    """
+    table = store.require()
+    for frame in push._frames:
+        header = frame.header
+        if header.key >= len(table.buckets):
+            raise UnknownKey(f"key {header.key} is not in the table, the last is {len(table.buckets) - 1}")
+        key, bucket = Key(header.key), table.buckets[header.key]
+        codec = _codec(frame, codecs)
+        if len(frame.payload) != header.size:
+            # The reader dropped it: no coding of this bucket is that large.
+            raise ShapeMismatch(
+                f"key {key} came with {header.size} bytes, a bucket of {bucket.size} values "
+                f"takes at most {8 * bucket.size}"
+            )
+        try:
+            position = codec.check(frame.payload, bucket.size)
+        except Refused as error:
+            raise type(error)(f"key {key}: {error}") from None
+        if position >= 0:
+            raise NotFinite(f"push holds NaN or infinity in {store.where(key, position)}")
+        push.parts[key] = Part(codec, frame.payload)
+
+
+def _codec(frame: Frame, codecs: Mapping[int, Codec]) -> Codec:
+    header = frame.header
+    codec = codecs.get(header.codec)
+    if codec is None:
+        raise ShapeMismatch(f"codec {header.codec} is unknown, known are {sorted(codecs)}")
+    if header.dtype != DTYPE_IDS[codec.dtype]:
+        raise ShapeMismatch(
+            f"key {header.key} has dtype {header.dtype}, {codec.name} carries {codec.dtype} "
+            f"({DTYPE_IDS[codec.dtype]})"
+        )
+    return codec

@@ -1,0 +1,315 @@
+"""The round machine: events in, actions out, no await in the file.
+
+One engine decides for all shards of a process: a push is admitted or refused whole, so every shard closes the same
+rounds and one version number speaks for all of them. The engine never opens a payload; it holds opaque handles and
+hands them back inside the actions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from aiops.errors import Busy, NotMember, Refused, StalePush, ZeroWeight
+from aiops.policy.base import (
+    PushView,
+    RoundView,
+    SyncPolicy,
+    WeightRule,
+    Work,
+    WorkerView,
+    WorkPolicy,
+)
+from aiops.types import Clock, Version, WorkerId
+
+# Weight of the newest measurement in the smoothed step and sync times.
+SMOOTHING = 0.5
+
+
+class Handle:
+    """What the engine holds of a push; the service keeps its payload in a subclass."""
+
+    __slots__ = ()
+
+
+# -- events --
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A worker is a member now; it is waited for from its first accepted push on."""
+
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A worker is gone for good: it left, or its lease ended."""
+
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """A whole and valid push has arrived.
+
+    Attributes:
+        worker: Who pushed.
+        handle: The push itself, given back in the actions.
+        base: Version it was computed from.
+        n_samples: Training samples behind it.
+        n_steps: Local steps behind it.
+        loss: Mean training loss; NaN when unknown.
+        step_s: The worker's mean step time since its last push, in seconds; 0 when unknown.
+        sync_s: The worker's last time from push to model, in seconds; 0 when unknown.
+    """
+
+    worker: WorkerId
+    handle: Handle
+    base: Version
+    n_samples: int
+    n_steps: int
+    loss: float = math.nan
+    step_s: float = 0.0
+    sync_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The merge that was asked for is done and published."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeFailed:
+    """The merge that was asked for would not give finite parameters; nothing changed."""
+
+    error: Refused
+
+
+Event: TypeAlias = Joined | Left | Pushed | Merged | MergeFailed
+
+
+# -- actions --
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Add ``sum weight * push`` to the parameters and publish them; then report Merged or MergeFailed."""
+
+    handles: tuple[Handle, ...]
+    weights: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A push is part of ``version``; its worker may be told now."""
+
+    handle: Handle
+    worker: WorkerId
+    version: Version
+    staleness: int
+    n_merged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """A push will not be merged."""
+
+    handle: Handle
+    error: Refused
+
+
+Action: TypeAlias = Merge | Answer | Decline
+
+
+@dataclass(slots=True)
+class _Member:
+    joined: Version
+    clock: Clock = Clock(0)
+    active: bool = False
+    step_s: float = 0.0
+    sync_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Held:
+    view: PushView
+    handle: Handle
+
+
+@dataclass(slots=True)
+class Engine:
+    """Decides when rounds close, what pushes weigh and who is answered.
+
+    Attributes:
+        sync: When a round is closed.
+        weights: What each push of a round is worth.
+        work: How much each worker computes.
+        min_workers: No round closes before so many workers have pushed at least once.
+        version: Rounds closed.
+        started: Whether ``min_workers`` was reached.
+    """
+
+    sync: SyncPolicy
+    weights: WeightRule
+    work: WorkPolicy
+    min_workers: int = 1
+    version: Version = Version(0)
+    started: bool = False
+    _members: dict[WorkerId, _Member] = field(default_factory=dict)
+    _held: dict[WorkerId, _Held] = field(default_factory=dict)
+    _merging: list[_Held] = field(default_factory=list)
+    _parked: dict[WorkerId, Answer] = field(default_factory=dict)
+    _plan: dict[WorkerId, Work] = field(default_factory=dict)
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event at time ``now`` (seconds of the loop's clock); return what is to be done, in order."""
+        match event:
+            case Joined(worker):
+                self._members[worker] = _Member(self.version)
+                self._replan()
+                return []
+            case Left(worker):
+                self._members.pop(worker, None)
+                self._parked.pop(worker, None)
+                self._replan()
+                return self._advance(now)
+            case Pushed():
+                return self._pushed(event, now)
+            case Merged():
+                return self._merged(now)
+            case MergeFailed(error):
+                failed, self._merging = self._merging, []
+                return [Decline(held.handle, error) for held in failed] + self._advance(now)
+
+    def work_of(self, worker: WorkerId) -> Work:
+        """Return how much ``worker`` computes before its next push."""
+        return self._plan[worker]
+
+    def is_member(self, worker: WorkerId) -> bool:
+        """Return whether ``worker`` has joined and not left."""
+        return worker in self._members
+
+    def waiting_for(self) -> list[WorkerId]:
+        """Return the active members whose push the open round lacks, in order; for status reports."""
+        if not self._held or self._merging:
+            return []
+        return sorted(self._live() - self._held.keys())
+
+    def clocks(self) -> dict[WorkerId, Clock]:
+        """Return the local steps of every active member."""
+        return {worker: self._members[worker].clock for worker in sorted(self._live())}
+
+    def _live(self) -> set[WorkerId]:
+        return {worker for worker, member in self._members.items() if member.active}
+
+    def _pushed(self, push: Pushed, now: float) -> list[Action]:
+        error = self._objection(push)
+        if error is not None:
+            return [Decline(push.handle, error)]
+        member = self._members[push.worker]
+        if not member.active:
+            # A newcomer starts level with the slowest, so that nobody is held up by its past.
+            clocks = self.clocks().values()
+            member.clock = min(clocks, default=Clock(0))
+            member.active = True
+        member.clock = Clock(member.clock + push.n_steps)
+        member.step_s = _smoothed(member.step_s, push.step_s)
+        member.sync_s = _smoothed(member.sync_s, push.sync_s)
+        view = PushView(
+            worker=push.worker,
+            base=push.base,
+            staleness=self.version - push.base,
+            n_samples=push.n_samples,
+            n_steps=push.n_steps,
+            loss=push.loss,
+            arrived=now,
+        )
+        self._held[push.worker] = _Held(view, push.handle)
+        return self._advance(now)
+
+    def _objection(self, push: Pushed) -> Refused | None:
+        member = self._members.get(push.worker)
+        if member is None:
+            return NotMember(f"worker {push.worker} is not a member, its lease has ended")
+        if push.base > self.version:
+            return Refused(f"push starts from version {push.base}, the server is at {self.version}")
+        if push.worker in self._held or any(h.view.worker == push.worker for h in self._merging):
+            return Busy(f"worker {push.worker} has a push in the open round, one is the limit")
+        staleness, bound = self.version - push.base, self.sync.max_staleness
+        # A newcomer's first push may be late however slow it is, or it could never get in.
+        newcomer = not member.active and push.base >= member.joined
+        if bound is not None and staleness > bound and not newcomer:
+            return StalePush(staleness, bound)
+        return None
+
+    # Ask the policy whether a round closes now; at most one merge is under way.
+    def _advance(self, now: float) -> list[Action]:
+        actions = self._answers(now)
+        while not self._merging:
+            if not self.started:
+                self.started = len(self._live()) >= self.min_workers
+                if not self.started:
+                    break
+            ready = self.sync.ready(self._view(now))
+            if not ready:
+                break
+            # In worker order: float sums come out the same whoever was first.
+            chosen = [self._held.pop(worker) for worker in sorted(ready)]
+            weights = tuple(self.weights([held.view for held in chosen]))
+            handles = tuple(held.handle for held in chosen)
+            if not any(weights):
+                error = ZeroWeight(f"all {len(chosen)} pushes of the round weigh 0")
+                actions += [Decline(handle, error) for handle in handles]
+                continue
+            self._merging = chosen
+            actions.append(Merge(handles, weights))
+        return actions
+
+    def _merged(self, now: float) -> list[Action]:
+        self.version = Version(self.version + 1)
+        merged, self._merging = self._merging, []
+        for held in merged:
+            view = held.view
+            self._parked[view.worker] = Answer(
+                held.handle, view.worker, self.version, view.staleness, len(merged)
+            )
+        self._replan()
+        return self._advance(now)
+
+    def _answers(self, now: float) -> list[Action]:
+        view = self._view(now)
+        free = [
+            worker
+            for worker in sorted(self._parked)
+            if worker not in view.clocks or self.sync.may_proceed(worker, view)
+        ]
+        return [self._parked.pop(worker) for worker in free]
+
+    def _view(self, now: float) -> RoundView:
+        return RoundView(
+            version=self.version,
+            held={worker: held.view for worker, held in self._held.items()},
+            clocks=self.clocks(),
+            now=now,
+        )
+
+    def _replan(self) -> None:
+        monitor = {
+            worker: WorkerView(clock=member.clock, step_s=member.step_s, sync_s=member.sync_s)
+            for worker, member in self._members.items()
+        }
+        self._plan = dict(self.work.plan(monitor))
+
+
+def _smoothed(old: float, new: float) -> float:
+    if new <= 0.0:
+        return old
+    return new if old == 0.0 else old + SMOOTHING * (new - old)
+
+
+def worker_names(workers: Iterable[WorkerId]) -> str:
+    """Return worker numbers as a phrase for people."""
+    return ", ".join(f"worker {worker}" for worker in workers)

@@ -1,0 +1,130 @@
+"""Who is a member, until when, and which of its pushes were already taken.
+
+A member is a (identity, incarnation) pair with a lease. It holds no socket: connections come and go under it. Memory
+is O(workers): the last outcomes of each member, and as much for the most recently departed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from aiops.errors import Refused
+from aiops.types import Version, WorkerId
+
+if TYPE_CHECKING:
+    from aiops.server.peer import Peer
+
+# A worker has one push under way and resends it until it is answered, so one would do; the rest is for observation.
+WINDOW = 64
+
+# Departed members whose outcomes are remembered, so that a push resent after the lease ended is still merged once.
+MAX_DEPARTED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The push is merged in ``version``."""
+
+    version: Version
+    staleness: int
+    n_merged: int
+
+
+Outcome: TypeAlias = "Taken | Refused | None"
+"""None while the push waits for its round."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One worker, across its connections.
+
+    Attributes:
+        worker: Its number, kept across incarnations.
+        identity: What it calls itself, unique.
+        incarnation: Which life of it this is.
+        name: For people.
+        last_heard: When anything came from it, in seconds of the loop's clock.
+        outcomes: What became of its last pushes, by sequence number.
+        merged: Pushes merged.
+        peer: The connection it is on; None while there is none.
+    """
+
+    worker: WorkerId
+    identity: str
+    incarnation: int
+    name: str
+    last_heard: float
+    outcomes: OrderedDict[int, Outcome] = field(default_factory=OrderedDict)
+    merged: int = 0
+    peer: Peer | None = None
+
+    def record(self, sequence: int, outcome: Outcome) -> None:
+        """Remember what became of a push."""
+        self.outcomes[sequence] = outcome
+        while len(self.outcomes) > WINDOW:
+            self.outcomes.popitem(last=False)
+
+    def is_old(self, sequence: int) -> bool:
+        """Return whether ``sequence`` lies before everything remembered: it was answered long ago."""
+        return bool(self.outcomes) and sequence < next(iter(self.outcomes))
+
+
+class Members:
+    """The members of one server.
+
+    Args:
+        lease_s: Silence after which a member is dropped, in seconds.
+    """
+
+    def __init__(self, *, lease_s: float) -> None:
+        self._lease_s = lease_s
+        self._live: dict[str, Member] = {}
+        self._departed: OrderedDict[str, Member] = OrderedDict()
+        self._next = 0
+
+    def __len__(self) -> int:
+        """Return how many members there are."""
+        return len(self._live)
+
+    def all(self) -> list[Member]:
+        """Return the members in worker order."""
+        return sorted(self._live.values(), key=lambda member: member.worker)
+
+    def get(self, identity: str) -> Member | None:
+        """Return the live member of that identity."""
+        return self._live.get(identity)
+
+    def join(self, identity: str, incarnation: int, name: str, now: float) -> tuple[Member, bool]:
+        """Let a worker in; return its member and whether it is new (it was not a live member in this life).
+
+        A newer incarnation takes the place of the older one, which the caller has dropped before.
+        """
+        member = self._live.get(identity)
+        if member is not None:
+            assert member.incarnation == incarnation
+            member.last_heard = now
+            return member, False
+        departed = self._departed.pop(identity, None)
+        if departed is not None and departed.incarnation == incarnation:
+            member = departed
+            member.last_heard = now
+        else:
+            worker = WorkerId(self._next) if departed is None else departed.worker
+            if departed is None:
+                self._next += 1
+            member = Member(worker, identity, incarnation, name, now)
+        self._live[identity] = member
+        return member, True
+
+    def leave(self, member: Member) -> None:
+        """Let a member go; what became of its pushes is remembered for a while."""
+        del self._live[member.identity]
+        self._departed[member.identity] = member
+        while len(self._departed) > MAX_DEPARTED:
+            self._departed.popitem(last=False)
+
+    def expired(self, now: float) -> list[Member]:
+        """Return the members whose lease has ended."""
+        return [member for member in self.all() if now - member.last_heard > self._lease_s]

@@ -1,0 +1,161 @@
+"""One worker's connection, seen from the server: frames to events, answers to frames, loans to their end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from aiops.buffers import Block, BufferPool
+from aiops.errors import AiopsError, ProtocolError, Refused, RemoteProtocolError, StalePush
+from aiops.server.members import Member
+from aiops.transport.base import Connection, Outgoing
+from aiops.wire.frame import Frame, Header, Kind
+from aiops.wire.message import Agreed, Bye, Message, Refuse
+from aiops.wire.reader import Landing
+from aiops.wire.session import Event, Role, Session
+from aiops.wire.table import Table
+
+# Bulk answers that may wait on one connection. A worker has one sync and one pull under way; more is a flood.
+MAX_QUEUED = 16
+
+
+@dataclass(slots=True)
+class Reply:
+    """Frames to send, and the loans that end when they are sent."""
+
+    frames: list[Outgoing]
+    loans: list[Block] = field(default_factory=list)
+
+    def release(self) -> None:
+        """End the loans."""
+        for block in self.loans:
+            block.release()
+        self.loans.clear()
+
+
+class Owner(Protocol):
+    """What a peer needs of its service."""
+
+    @property
+    def table(self) -> Table | None:
+        """The agreed key table."""
+
+    def dispatch(self, peer: Peer, event: Event) -> None:
+        """Act on a whole message."""
+
+    def lost(self, peer: Peer, error: Exception | None) -> None:
+        """Hear that the connection is over."""
+
+    def fail(self, error: BaseException) -> None:
+        """Take the whole server down: a bug of ours showed."""
+
+
+class Peer:
+    """A connection and its session; ``member`` is set by the handshake.
+
+    Attributes:
+        session: The protocol state.
+        connection: The live link.
+        member: Who is at the other end; None before the handshake.
+        since: When the connection was made, in seconds of the loop's clock.
+    """
+
+    def __init__(self, owner: Owner, pool: BufferPool) -> None:
+        self.session = Session(Role.SERVER)
+        self.connection: Connection
+        self.member: Member | None = None
+        self.since = asyncio.get_running_loop().time()
+        self._owner = owner
+        self._pool = pool
+        self._replies: asyncio.Queue[Reply | None] = asyncio.Queue(MAX_QUEUED)
+
+    def place(self, header: Header) -> Landing:
+        """Take a block for a bulk payload; none for what will be refused anyway."""
+        self.session.admit(header)
+        if self.member is None:
+            raise RemoteProtocolError(f"{header.kind.name} frame before HELLO")
+        table = self._owner.table
+        if header.kind is Kind.TENSOR and (table is None or header.size > _most(table, header.key)):
+            return None
+        block = self._pool.take(header.size)
+        return block.view, block
+
+    def frame_received(self, frame: Frame) -> None:
+        """Hand a completed message on; a bug of ours takes the server down instead of one connection."""
+        try:
+            event = self.session.receive(frame)
+            if event is not None:
+                self._owner.dispatch(self, event)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            self._owner.fail(error)
+            raise
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End everything that hangs on this connection."""
+        self.session.close()
+        self._owner.lost(self, error)
+        while not self._replies.empty():
+            reply = self._replies.get_nowait()
+            if reply is not None:
+                reply.release()
+        self._replies.put_nowait(None)
+
+    def post(self, kind: Kind, body: Message, request: int = 0) -> None:
+        """Send a control message; a peer that is gone misses it."""
+        if not self.connection.closed:
+            self.connection.post(self.session.send(kind, body, request=request))
+
+    def send_table(self, agreed: Agreed, request: int) -> None:
+        """Send the key table, which may be larger than a control message."""
+        if not self.connection.closed:
+            self.queue(Reply([(self.session.send(Kind.TABLE, agreed, request=request), ())]))
+
+    def refuse(self, request: int, error: Refused) -> None:
+        """Decline a request."""
+        args = (error.staleness, error.bound) if isinstance(error, StalePush) else ()
+        self.post(Kind.REFUSE, Refuse(error.code, str(error)[:4000], args), request)
+
+    def queue(self, reply: Reply) -> None:
+        """Send a bulk reply in its turn; its loans end when it is sent, or cannot be."""
+        if self.connection.closed:
+            reply.release()
+            return
+        try:
+            self._replies.put_nowait(reply)
+        except asyncio.QueueFull:
+            reply.release()
+            self.connection.abort(RemoteProtocolError(f"more than {MAX_QUEUED} answers unread"))
+
+    async def write(self) -> None:
+        """Send the queued replies, one after the other, until the connection is over."""
+        while True:
+            reply = await self._replies.get()
+            if reply is None:
+                return
+            try:
+                await self.connection.send(reply.frames)
+            except (AiopsError, OSError):
+                # The connection is over, and connection_lost tells why.
+                continue
+            finally:
+                reply.release()
+
+    async def bye(self, reason: str) -> None:
+        """Say goodbye and close."""
+        if not self.connection.closed and self.member is not None:
+            self.connection.post(self.session.send(Kind.BYE, Bye(reason)))
+        await self.connection.close()
+
+
+def _most(table: Table, key: int) -> int:
+    # The widest payload of a bucket: an index and a value for every element.
+    return 8 * table.buckets[key].size if key < len(table.buckets) else -1
+
+
+def whole_table(keys: Sequence[int], table: Table) -> bool:
+    """Return whether ``keys`` names every bucket exactly once."""
+    return sorted(keys) == list(range(len(table.buckets)))

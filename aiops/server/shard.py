@@ -1,0 +1,133 @@
+"""One partition of the parameters: published snapshots, and the merge that makes the next one.
+
+Numbers only: it knows neither workers nor rounds. Snapshots are immutable; replies lend them, and a merge writes into
+fresh blocks that are swapped in when every shard is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiops.buffers import Block, BufferPool
+from aiops.codec.base import Codec
+from aiops.kernels import first_nonfinite, weighted_add
+from aiops.types import Key, ShardId
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One bucket of one push: how it is coded, and its bytes."""
+
+    codec: Codec
+    payload: memoryview
+
+
+@dataclass(slots=True)
+class MergeJob:
+    """A merge in the making. ``run`` may happen in another thread; everything else belongs to the loop thread.
+
+    Attributes:
+        fresh: The new snapshot's blocks by key.
+        bad: Key and position of the first value that came out NaN or infinite; None when all are finite.
+    """
+
+    fresh: dict[Key, Block]
+    bad: tuple[Key, int] | None
+    _old: Mapping[Key, Block]
+    _pushes: Sequence[Mapping[Key, Part]]
+    _weights: Sequence[float]
+    _gain: float
+    _scratch: Block
+
+    def run(self) -> None:
+        """Compute ``fresh = old + gain * sum weight * push``, summing in the order of the pushes."""
+        for key, block in self.fresh.items():
+            values = block.float32()
+            acc = self._scratch.float32()[: values.size]
+            acc.fill(0.0)
+            for parts, weight in zip(self._pushes, self._weights, strict=True):
+                part = parts.get(key)
+                if part is not None and weight:
+                    part.codec.add_to(acc, part.payload, weight)
+            np.copyto(values, self._old[key].float32())
+            weighted_add(values, acc, self._gain)
+            position = first_nonfinite(values)
+            if position >= 0 and self.bad is None:
+                self.bad = (key, position)
+
+
+class Shard:
+    """Holds the buckets of one partition.
+
+    Args:
+        shard: Its number.
+        sizes: Number of float32 values of each of its keys.
+        pool: Where blocks come from.
+    """
+
+    __slots__ = ("_pool", "_published", "_sizes", "shard")
+
+    def __init__(self, shard: ShardId, sizes: Mapping[Key, int], pool: BufferPool) -> None:
+        self.shard = shard
+        self._sizes = dict(sizes)
+        self._pool = pool
+        self._published: dict[Key, Block] = {}
+
+    @property
+    def keys(self) -> Iterable[Key]:
+        """The keys that live here."""
+        return self._sizes.keys()
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the parameters, in bytes."""
+        return 4 * sum(self._sizes.values())
+
+    def load(self, values: Mapping[Key, NDArray[np.float32]]) -> None:
+        """Publish the first parameters, copying them; ``values`` holds every key of this shard."""
+        for key, size in self._sizes.items():
+            block = self._pool.take(4 * size)
+            np.copyto(block.float32(), values[key])
+            self._published[key] = block
+
+    def lend(self, key: Key) -> Block:
+        """Lend the published block of a key; the borrower releases it."""
+        return self._published[key].lend()
+
+    def begin(
+        self, pushes: Sequence[Mapping[Key, Part]], weights: Sequence[float], gain: float
+    ) -> MergeJob:
+        """Take the memory for a merge of ``pushes``; it must be ended by :meth:`publish` or :meth:`discard`."""
+        largest = max(self._sizes.values(), default=0)
+        return MergeJob(
+            fresh={key: self._pool.take(4 * size) for key, size in self._sizes.items()},
+            bad=None,
+            _old=self._published,
+            _pushes=pushes,
+            _weights=weights,
+            _gain=gain,
+            _scratch=self._pool.take(4 * largest),
+        )
+
+    def publish(self, job: MergeJob) -> None:
+        """Swap a finished merge in; the old snapshot lives on as long as somebody borrows it."""
+        job._scratch.release()
+        old, self._published = self._published, job.fresh
+        for block in old.values():
+            block.release()
+
+    def discard(self, job: MergeJob) -> None:
+        """Give a merge up; the published snapshot stays."""
+        job._scratch.release()
+        for block in job.fresh.values():
+            block.release()
+
+    def close(self) -> None:
+        """Release the published snapshot."""
+        for block in self._published.values():
+            block.release()
+        self._published = {}

@@ -1,0 +1,81 @@
+"""Lays the agreed key table out: tensors into one flat vector, the vector into buckets, buckets onto shards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from aiops.errors import ShapeMismatch
+from aiops.policy.base import Place
+from aiops.types import DTYPE_IDS, Key, TensorSpec
+from aiops.wire.table import BucketEntry, Table, TensorEntry
+
+# Buckets start on a cache line of float32 values, so that no two shards ever share one.
+ALIGN_VALUES = 16
+
+
+def build_table(
+    specs: Sequence[TensorSpec], *, shards: int, bucket_bytes: int, place: Place
+) -> Table:
+    """Return the table for these tensors.
+
+    The flat vector holds them in the order given. It is cut into equal buckets of at most ``bucket_bytes`` (at least
+    one per shard), across tensors where need be, so that shards carry the same number of bytes whatever the model
+    looks like.
+
+    Raises:
+        ShapeMismatch: A name occurs twice, or a dtype is not a float that the wire knows.
+    """
+    tensors, offset, seen = [], 0, set()
+    for spec in specs:
+        if spec.name in seen:
+            raise ShapeMismatch(f"tensor {spec.name!r} is named twice")
+        if spec.dtype not in DTYPE_IDS:
+            known = ", ".join(DTYPE_IDS)
+            raise ShapeMismatch(
+                f"tensor {spec.name!r} is {spec.dtype}, a parameter server averages {known}"
+            )
+        if any(extent < 0 for extent in spec.shape):
+            raise ShapeMismatch(f"tensor {spec.name!r} has shape {spec.shape}, extents are >= 0")
+        seen.add(spec.name)
+        size = math.prod(spec.shape)
+        tensors.append(TensorEntry(spec.name, tuple(spec.shape), spec.dtype, offset, size))
+        offset += size
+    cuts = _cuts(offset, shards=shards, bucket_values=bucket_bytes // 4)
+    sizes = {Key(i): 4 * (stop - start) for i, (start, stop) in enumerate(cuts)}
+    homes = place(sizes, shards)
+    buckets = (
+        BucketEntry(start, stop, homes[Key(i)]) for i, (start, stop) in enumerate(cuts)
+    )
+    return Table(tuple(tensors), tuple(buckets))
+
+
+def check_same(table: Table, specs: Sequence[TensorSpec]) -> None:
+    """Check that a worker trains the tensors that were agreed.
+
+    Raises:
+        ShapeMismatch: It does not; the message names the first tensor that differs.
+    """
+    agreed = table.specs()
+    for ours, theirs in zip(agreed, specs, strict=False):
+        if ours.name != theirs.name:
+            raise ShapeMismatch(f"tensor {theirs.name!r} stands where {ours.name!r} was agreed")
+        if tuple(ours.shape) != tuple(theirs.shape):
+            raise ShapeMismatch(
+                f"tensor {ours.name!r} has shape {tuple(theirs.shape)}, {tuple(ours.shape)} was agreed"
+            )
+        if ours.dtype != theirs.dtype:
+            raise ShapeMismatch(
+                f"tensor {ours.name!r} is {theirs.dtype}, {ours.dtype} was agreed"
+            )
+    if len(agreed) != len(specs):
+        raise ShapeMismatch(f"worker has {len(specs)} tensors, {len(agreed)} were agreed")
+
+
+def _cuts(size: int, *, shards: int, bucket_values: int) -> list[tuple[int, int]]:
+    if size == 0:
+        return []
+    count = max(shards, -(-size // bucket_values))
+    width = -(-size // count)
+    width = min(-(-width // ALIGN_VALUES) * ALIGN_VALUES, max(bucket_values, 1))
+    return [(start, min(start + width, size)) for start in range(0, size, width)]
