@@ -1,0 +1,294 @@
+"""The two doors into the house: :func:`serve` and :func:`connect`. Wiring only."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from types import TracebackType
+from typing import Any, Protocol, Self, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiops.codec.table import WIRE_IDS
+from aiops.config import ServerConfig, ServerSpec, parse_codec, parse_url
+from aiops.errors import ConfigError
+from aiops.policy.place import by_bytes
+from aiops.server.peer import Peer
+from aiops.server.service import GRACE_S, Service
+from aiops.server.status import status
+from aiops.transport import tcp
+from aiops.transport.base import Connection, Listener, Receiver
+from aiops.worker.bucket import check_finite, pack, specs_of, unpack
+from aiops.worker.client import Client
+from aiops.worker.link import Dial, Identity, Link
+
+try:
+    VERSION = version("aiops-ps")
+except PackageNotFoundError:  # a source tree that was never installed
+    VERSION = "0+unknown"
+
+
+class Listen(Protocol):
+    """Binds an address and hands every accepted connection to a new receiver."""
+
+    async def __call__(
+        self,
+        make_receiver: Callable[[], Receiver],
+        *,
+        max_frame_bytes: int,
+        idle_timeout_s: float,
+        made: Callable[[Any, Any], None],
+    ) -> Listener:
+        """Return the listener, bound."""
+
+
+class Server:
+    """A parameter server in this process; use it as ``async with``. Made by :func:`serve`."""
+
+    def __init__(
+        self,
+        listen: Listen,
+        config: ServerConfig,
+        *,
+        params: Mapping[str, object] | None,
+        rounds: int | None,
+    ) -> None:
+        self._listen = listen
+        self._config = config
+        self._params = params
+        self._rounds = rounds
+        self.service: Service
+        self._listener: Listener
+        self._main: asyncio.Task[None]
+
+    async def __aenter__(self) -> Self:
+        """Bind and serve.
+
+        Raises:
+            ConfigError: The address cannot be bound.
+        """
+        codecs = {**WIRE_IDS, self._config.codec.wire_id: self._config.codec}
+        self.service = service = Service(
+            self._config, place=by_bytes(), codecs=codecs, library=VERSION, rounds=self._rounds
+        )
+        if self._params is not None:
+            self._seed(service, self._params)
+
+        def made(receiver: Peer, connection: Connection) -> None:
+            receiver.connection = connection
+            service.adopt(receiver)
+
+        # Owned by this object: ended and awaited in __aexit__.
+        self._main = asyncio.get_running_loop().create_task(service.run(), name="aiops server")
+        await service.ready.wait()
+        try:
+            self._listener = await self._listen(
+                service.make_peer,
+                max_frame_bytes=self._config.max_frame_bytes,
+                idle_timeout_s=self._config.idle_timeout_s,
+                made=made,
+            )
+        except BaseException:
+            service.stop("cannot bind")
+            await self._main
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Say goodbye to all workers, within half a second, and close."""
+        await self.stop()
+
+    async def stop(self, reason: str = "server stops") -> None:
+        """Stop accepting, say goodbye to all workers, cut those that do not listen; idempotent."""
+        await self._listener.close()
+        self.service.stop(reason)
+        done, _ = await asyncio.wait([self._main], timeout=GRACE_S)
+        if not done:
+            self.service.cut()
+        await self._main
+
+    async def wait(self) -> None:
+        """Wait until the server ends; raises if it failed."""
+        await asyncio.shield(self._main)
+
+    @property
+    def url(self) -> str:
+        """What a worker on this machine connects to."""
+        host, port = self._listener.addresses[0]
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        return f"aiops://[{host}]:{port}" if ":" in host else f"aiops://{host}:{port}"
+
+    @property
+    def version(self) -> int:
+        """Rounds closed so far."""
+        return self.service.engine.version
+
+    async def version_after(self, version: int) -> int:
+        """Wait until more than ``version`` rounds are closed; return how many are."""
+        return await self.service.version_after(version)
+
+    def status(self) -> dict[str, Any]:
+        """Return the server's state as plain values."""
+        return status(self.service)
+
+    def params(self) -> dict[str, NDArray[Any]]:
+        """Return a copy of the parameters by name.
+
+        Raises:
+            UnknownKey: There are none yet.
+        """
+        flat = self.service.store.vector()
+        return unpack(self.service.store.require(), flat)
+
+    @staticmethod
+    def _seed(service: Service, params: Mapping[str, object]) -> None:
+        specs = specs_of(params)
+        table = service.store.agree(specs)
+        flat = np.empty(table.size, np.float32)
+        pack(table, params, flat)
+        check_finite(table, flat, "params")
+        service.seed(specs, flat)
+
+
+def serve(
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    config: ServerConfig | None = None,
+    params: Mapping[str, object] | None = None,
+    rounds: int | None = None,
+    **spec: Unpack[ServerSpec],
+) -> Server:
+    """Return a parameter server to be entered with ``async with``.
+
+    Args:
+        host: Address to bind.
+        port: Port to bind; 0 takes a free one, see :attr:`Server.url`.
+        config: Settings; or give them one by one as ``sync="bulk"``, ``codec="topk:0.01"``, ... (the fields of
+            :class:`ServerConfig`).
+        params: Parameters to start from, by name; the first worker's unless given.
+        rounds: Versions after which workers are told that training is over.
+
+    Raises:
+        ConfigError: A setting is wrong; no socket was opened.
+    """
+    settings = _config(config, spec)
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"port is {port}, it must be in 0..65535")
+
+    async def listen(make_receiver: Callable[[], Receiver], **limits: Any) -> Listener:
+        return await tcp.listen(host, port, make_receiver, **limits)
+
+    return Server(listen, settings, params=params, rounds=_rounds(rounds))
+
+
+def serve_on(
+    listen: Listen,
+    *,
+    config: ServerConfig | None = None,
+    params: Mapping[str, object] | None = None,
+    rounds: int | None = None,
+    **spec: Unpack[ServerSpec],
+) -> Server:
+    """Return a server on any transport; see :func:`serve`."""
+    return Server(listen, _config(config, spec), params=params, rounds=_rounds(rounds))
+
+
+def connect(
+    url: str,
+    *,
+    name: str | None = None,
+    incarnation: int | None = None,
+    connect_timeout_s: float = 10.0,
+    give_up_s: float = 600.0,
+    max_frame_bytes: int = 16 * 1024**3,
+) -> Client:
+    """Return a client to be entered with ``async with``.
+
+    Args:
+        url: ``aiops://[token@]host[:port][,host[:port]...]``; the hosts are tried in order.
+        name: What this worker is called, unique among workers. A worker that comes back under its name takes the
+            place of its earlier life at once. A random one unless given.
+        incarnation: Which life of that name this is; the number of nanoseconds on the system's clock unless given.
+        connect_timeout_s: How long the first connection may take to come about.
+        give_up_s: How long a lost connection is tried to be replaced before tickets fail.
+        max_frame_bytes: Largest frame accepted from the server.
+
+    Raises:
+        ConfigError: The URL is wrong; no socket was opened.
+    """
+    endpoints = parse_url(url)
+    addresses = [(endpoint.host, endpoint.port) for endpoint in endpoints]
+
+    async def dial(make_receiver: Callable[[], Receiver], *, idle_timeout_s: float) -> Connection:
+        return await tcp.connect(
+            addresses,
+            make_receiver,
+            max_frame_bytes=max_frame_bytes,
+            idle_timeout_s=idle_timeout_s,
+            connect_timeout_s=min(10.0, connect_timeout_s),
+        )
+
+    return connect_over(
+        dial,
+        token=endpoints[0].token,
+        name=name,
+        incarnation=incarnation,
+        connect_timeout_s=connect_timeout_s,
+        give_up_s=give_up_s,
+    )
+
+
+def connect_over(
+    dial: Dial,
+    *,
+    token: str | None = None,
+    name: str | None = None,
+    incarnation: int | None = None,
+    connect_timeout_s: float = 10.0,
+    give_up_s: float = 600.0,
+    rng: random.Random | None = None,
+) -> Client:
+    """Return a client over any transport; see :func:`connect`. ``rng`` spreads redials."""
+    identity = Identity(
+        identity=name or uuid.uuid4().hex,
+        incarnation=time.time_ns() if incarnation is None else incarnation,
+        name=name or "",
+        token=token,
+        library=VERSION,
+    )
+
+    def make_link() -> Link:
+        return Link(
+            dial,
+            identity,
+            connect_timeout_s=connect_timeout_s,
+            give_up_s=give_up_s,
+            rng=rng or random.Random(identity.identity),
+        )
+
+    return Client(make_link, parse_codec)
+
+
+def _config(config: ServerConfig | None, spec: ServerSpec) -> ServerConfig:
+    if config is None:
+        return ServerConfig.parse(**spec)
+    if spec:
+        raise ConfigError(f"give config or single settings, not both (got {', '.join(spec)})")
+    return config
+
+
+def _rounds(rounds: int | None) -> int | None:
+    if rounds is not None and rounds < 1:
+        raise ConfigError(f"rounds is {rounds}, it must be >= 1")
+    return rounds

@@ -1,0 +1,101 @@
+"""Named arrays to the flat float32 vector of the agreed table, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiops.errors import NotFinite, ShapeMismatch
+from aiops.kernels import first_nonfinite
+from aiops.types import DTYPE_IDS, TensorSpec
+from aiops.wire.table import Table
+
+
+def as_array(name: str, value: object) -> NDArray[Any]:
+    """Return a tensor as a numpy array, without a copy where it has the buffer protocol or DLPack.
+
+    Raises:
+        ShapeMismatch: It is no array of floats that the wire knows.
+    """
+    if isinstance(value, np.ndarray | np.generic | float):
+        array = np.asarray(value)
+    elif hasattr(value, "__dlpack__"):
+        array = np.from_dlpack(value)
+    else:
+        array = np.asarray(value)
+    if array.dtype.name not in DTYPE_IDS:
+        known = ", ".join(DTYPE_IDS)
+        raise ShapeMismatch(
+            f"tensor {name!r} is {array.dtype.name}, a parameter server averages {known}"
+        )
+    return array
+
+
+def specs_of(tensors: Mapping[str, object]) -> tuple[TensorSpec, ...]:
+    """Return what the tensors are, in their order.
+
+    Raises:
+        ShapeMismatch: One is no array of floats.
+    """
+    specs = []
+    for name, value in tensors.items():
+        array = as_array(name, value)
+        specs.append(TensorSpec(name, array.shape, array.dtype.name))
+    return tuple(specs)
+
+
+def pack(table: Table, tensors: Mapping[str, object], out: NDArray[np.float32]) -> None:
+    """Copy named arrays into the flat vector.
+
+    Args:
+        table: The agreed table; every tensor of it must be there, and no other.
+        tensors: Arrays of any float dtype, stride and order.
+        out: float32, shape (table.size,); untouched when an error is raised.
+
+    Raises:
+        ShapeMismatch: A tensor is missing, unknown, or of another shape.
+    """
+    arrays = {name: as_array(name, value) for name, value in tensors.items()}
+    for entry in table.tensors:
+        array = arrays.get(entry.name)
+        if array is None:
+            raise ShapeMismatch(f"tensor {entry.name!r} of the agreed table is missing")
+        if array.shape != tuple(entry.shape):
+            raise ShapeMismatch(
+                f"tensor {entry.name!r} has shape {array.shape}, {tuple(entry.shape)} was agreed"
+            )
+    if len(arrays) != len(table.tensors):
+        known = {entry.name for entry in table.tensors}
+        extra = next(name for name in arrays if name not in known)
+        raise ShapeMismatch(f"tensor {extra!r} is not in the agreed table")
+    for entry in table.tensors:
+        values = out[entry.offset : entry.offset + entry.size]
+        values.reshape(entry.shape)[...] = arrays[entry.name]
+
+
+def unpack(table: Table, flat: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+    """Return the tensors of a flat vector by name: float32 ones as views of it, others converted."""
+    tensors: dict[str, NDArray[Any]] = {}
+    for entry in table.tensors:
+        values = flat[entry.offset : entry.offset + entry.size].reshape(entry.shape)
+        plain = entry.dtype in ("float32", "bfloat16")
+        tensors[entry.name] = values if plain else values.astype(entry.dtype)
+    return tensors
+
+
+def check_finite(table: Table, flat: NDArray[np.float32], what: str) -> None:
+    """Refuse NaN and infinity before anything is sent.
+
+    Raises:
+        NotFinite: There is one; the message names the tensor and the position in it.
+    """
+    position = first_nonfinite(flat)
+    if position >= 0:
+        entry = table.tensor_at(position)
+        raise NotFinite(
+            f"{what} holds {flat[position]} in tensor {entry.name!r} "
+            f"(value {position - entry.offset} of {entry.size})"
+        )

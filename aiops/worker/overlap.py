@@ -1,0 +1,312 @@
+"""NBSync (Zhou et al., 2023): local computing and global synchronization at the same time.
+
+:class:`Overlap` is the algorithm, without I/O, threads or clocks: whoever steps the optimizer asks it at every step
+boundary what to do. It follows the authors' published prototype; the merge rules beside "reset" are from the
+literature named at :meth:`Overlap.push`. One push is under way at a time, so an update is one version late, never more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiops.errors import StalePush
+from aiops.kernels import swap_update, weighted_add
+from aiops.worker.client import Client
+from aiops.worker.meter import Meter
+from aiops.worker.ticket import Snapshot
+
+Vector = NDArray[np.float32]
+
+
+class Move(enum.Enum):
+    """What to do at a step boundary."""
+
+    COMPUTE = "take another local step"
+    PUSH = "call push"
+    WAIT = "wait for the model, then call push"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How an overlapped worker behaves.
+
+    Attributes:
+        merge: What becomes of the local model when the global one arrives: reset, carry, eager, mix or partial.
+        alpha: Share of its own model that "mix" keeps.
+        beta: Share of the progress that "partial" keeps.
+        bootstrap: "fixed", or "authors" to count the first steps twice as the prototype does.
+    """
+
+    merge: str = "reset"
+    alpha: float = 0.5
+    beta: float = 0.5
+    bootstrap: str = "fixed"
+
+
+@dataclass(slots=True)
+class Update:
+    """What is pushed.
+
+    Attributes:
+        values: float32, shape (n,); the machine's buffer, unchanged until the next :meth:`Overlap.push`.
+        base: Version it was computed from.
+        n_steps: Local steps in it.
+        n_samples: Samples in it.
+        loss: Mean loss over the steps that told one; NaN when none did.
+    """
+
+    values: Vector
+    base: int
+    n_steps: int
+    n_samples: int
+    loss: float
+
+
+class Overlap:
+    """The state machine of one worker.
+
+    Args:
+        x: float32, shape (n,): the parameters to start from, as received.
+        version: Their version.
+        rule: How to merge.
+        min_steps: Local steps before a push.
+        max_steps: Local steps at which the worker waits; None is never.
+
+    Attributes:
+        version: Version of the model the current phase started from.
+        n_steps: Local steps since the last push.
+    """
+
+    def __init__(
+        self, x: Vector, version: int, rule: Rule, *, min_steps: int = 1, max_steps: int | None = None
+    ) -> None:
+        self.version = version
+        self.n_steps = 0
+        self.rule = rule
+        self.min_steps = min_steps
+        self.max_steps = max_steps
+        self._base = x.copy()
+        self._out = np.empty_like(x)
+        self._under_way = False
+        # The one-slot mailbox: written by the sync side, taken by the compute side; assignment is atomic.
+        self._mail: Snapshot | None = None
+        self._n_samples = 0
+        self._loss_sum, self._n_losses = 0.0, 0
+
+    def stepped(self, *, n_samples: int = 1, loss: float | None = None) -> Move:
+        """Count a local step and say what to do now."""
+        self.n_steps += 1
+        self._n_samples += n_samples
+        if loss is not None:
+            self._loss_sum += loss
+            self._n_losses += 1
+        return self.move()
+
+    def move(self) -> Move:
+        """Say what to do at this boundary."""
+        if self.n_steps < self.min_steps:
+            return Move.COMPUTE
+        if not self._under_way or self._mail is not None:
+            return Move.PUSH
+        if self.max_steps is not None and self.n_steps >= self.max_steps:
+            return Move.WAIT
+        return Move.COMPUTE
+
+    def deliver(self, snapshot: Snapshot) -> None:
+        """Put the arrived model into the mailbox; the compute side takes it at a step boundary."""
+        self._mail = snapshot
+
+    @property
+    def mail(self) -> Snapshot | None:
+        """The model that waits to be adopted."""
+        return self._mail
+
+    def push(self, x: Vector) -> Update:
+        """Take this phase's progress out and adopt the model that has arrived, if any.
+
+        With u the progress ``x - base`` and W the new model, u is what is pushed, always whole, and ``x`` becomes:
+
+        - reset: W, the authors' rule; their progress lives on as the next push.
+        - carry: W + u (CoCoD-SGD, Shen et al., 2019).
+        - eager: W + u / N (after the published idea of eager updates, Kale et al., 2025), N pushes per round.
+        - mix: alpha * x + (1 - alpha) * W (after the published idea of Streaming DiLoCo, Douillard et al., 2025).
+        - partial: W + beta * u; between reset and carry.
+
+        Args:
+            x: float32, shape (n,): the live parameters, changed in place.
+
+        Returns:
+            The update to push; its values are good until the next call.
+        """
+        new, out, base = self._mail, self._out, self._base
+        update = self._update(out)
+        if new is None:
+            np.subtract(x, base, out=out)
+            # In the authors' prototype the base stays, so that the first steps are pushed twice.
+            if self.rule.bootstrap == "fixed":
+                np.copyto(base, x)
+        elif self.rule.merge == "reset":
+            swap_update(x, base, new.flat, out=out)
+        else:
+            np.subtract(x, base, out=out)
+            self._adopt(x, new, out)
+            np.copyto(base, x)
+        if new is not None:
+            self.version = new.version
+            self.min_steps, self.max_steps = new.min_steps, new.max_steps
+        self._mail = None
+        self._under_way = True
+        self._clear()
+        return update
+
+    def restart(self, x: Vector, snapshot: Snapshot) -> None:
+        """Begin anew from a model, after the server could not use the last push: ``x`` becomes the model."""
+        np.copyto(x, snapshot.flat)
+        np.copyto(self._base, snapshot.flat)
+        self.version = snapshot.version
+        self._mail, self._under_way = None, False
+        self._clear()
+
+    def rebase(self, x: Vector) -> None:
+        """Take ``x`` as what was adopted, where the worker cannot hold the model exactly (16-bit floats)."""
+        np.copyto(self._base, x)
+
+    def _update(self, out: Vector) -> Update:
+        loss = self._loss_sum / self._n_losses if self._n_losses else float("nan")
+        return Update(out, self.version, self.n_steps, self._n_samples, loss)
+
+    def _clear(self) -> None:
+        self.n_steps = self._n_samples = self._n_losses = 0
+        self._loss_sum = 0.0
+
+    def _adopt(self, x: Vector, new: Snapshot, progress: Vector) -> None:
+        match self.rule.merge:
+            case "mix":
+                x *= np.float32(self.rule.alpha)
+                weighted_add(x, new.flat, 1.0 - self.rule.alpha)
+            case "carry" | "eager" | "partial":
+                kept = {
+                    "carry": 1.0,
+                    "eager": 1.0 / max(new.n_merged, 1),
+                    "partial": self.rule.beta,
+                }
+                np.copyto(x, new.flat)
+                weighted_add(x, progress, kept[self.rule.merge])
+            case _:
+                raise AssertionError(f"no merge rule {self.rule.merge!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a local step tells: samples it used, and its loss if known."""
+
+    n_samples: int = 1
+    loss: float | None = None
+
+
+LocalStep = Callable[[Vector], Awaitable[Step | None]]
+"""Takes one local step: changes the parameters (float32, shape (n,)) in place."""
+
+
+async def overlapped(
+    ps: Client,
+    x: Vector,
+    step: LocalStep,
+    *,
+    rule: Rule | None = None,
+    stop: Callable[[], bool] | None = None,
+    meter: Meter | None = None,
+) -> Vector:
+    """Train with local steps and synchronization under way at the same time.
+
+    Two tasks and a one-slot mailbox: the compute task takes steps and is the only one to write ``x``; the sync task
+    does the network. Ends when the server says that training is over, or ``stop`` does, at a step boundary.
+
+    Args:
+        ps: A client whose :meth:`Client.init` has been called.
+        x: float32, shape (n,): the parameters to start from; changed in place.
+        step: One local step.
+        rule: How to merge; the server's unless given.
+        stop: Asked at every boundary.
+        meter: Measures, on the loop's clock.
+
+    Returns:
+        The newest global model, float32, shape (n,).
+    """
+    loop = asyncio.get_running_loop()
+    policy = ps.policy
+    machine = Overlap(
+        x,
+        ps.version,
+        rule or Rule(policy.merge, policy.alpha, policy.beta, policy.bootstrap),
+        min_steps=policy.min_steps,
+        max_steps=policy.max_steps,
+    )
+    meter = meter or Meter(loop.time())
+    pushes: asyncio.Queue[Update] = asyncio.Queue(1)
+    arrived = asyncio.Event()
+    arriving, newest = np.empty_like(x), x.copy()
+    stale: list[Snapshot] = []
+
+    async def sync() -> None:
+        while True:
+            update = await pushes.get()
+            try:
+                snapshot = await ps.push_flat(
+                    update.values,
+                    base=update.base,
+                    n_samples=update.n_samples,
+                    n_steps=update.n_steps,
+                    loss=update.loss,
+                    out=arriving,
+                    step_s=meter.step_s,
+                    sync_s=meter.last_sync_s,
+                )
+            except StalePush:
+                snapshot = await ps.pull_flat(arriving)
+                stale.append(snapshot)
+            meter.arrived(loop.time(), n_steps=update.n_steps)
+            machine.deliver(snapshot)
+            arrived.set()
+
+    async def compute() -> None:
+        while True:
+            start = loop.time()
+            told = await step(x) or Step()
+            meter.stepped(start, loop.time())
+            move = machine.stepped(n_samples=told.n_samples, loss=told.loss)
+            if move is Move.WAIT:
+                start = loop.time()
+                await arrived.wait()
+                meter.waited(start, loop.time())
+                move = Move.PUSH
+            mail = machine.mail
+            if mail is not None:
+                arrived.clear()
+                np.copyto(newest, mail.flat)
+                if mail.done:
+                    return
+                if stale and stale.pop() is mail:
+                    machine.restart(x, mail)
+                    continue
+            if stop is not None and stop():
+                return
+            if move is Move.PUSH:
+                update = machine.push(x)
+                meter.pushing(loop.time())
+                pushes.put_nowait(update)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            syncing = tasks.create_task(sync(), name="sync")
+            await compute()
+            syncing.cancel()
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+    return newest

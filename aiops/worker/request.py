@@ -1,0 +1,273 @@
+"""Requests that outlive connections: each knows its frames, where its answer lands, and when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiops.codec.base import Codec
+from aiops.errors import REFUSALS, AiopsError, Refused, RemoteProtocolError, StalePush
+from aiops.transport.base import Outgoing
+from aiops.types import DTYPE_IDS, TensorSpec, Version
+from aiops.wire.frame import Header, Kind
+from aiops.wire.message import Ack, Agreed, Init, Model, Pull, Push, Refuse, Report, Seed, Status
+from aiops.wire.session import Event, Session
+from aiops.wire.table import Table
+from aiops.worker.ticket import Snapshot, Ticket
+
+# The wire id of plain float32, which parameters travel in.
+DENSE = 1
+FLOAT32 = DTYPE_IDS["float32"]
+
+
+class Request(Protocol):
+    """One request of a worker, sent again on every new connection until it is answered."""
+
+    @property
+    def ticket(self) -> Ticket[Any]:
+        """Whom to tell."""
+
+    def frames(self, session: Session, number: int) -> list[Outgoing]:
+        """Return the frames that make the request under this number."""
+
+    def land(self, header: Header) -> memoryview:
+        """Return the memory of an answer's TENSOR frame.
+
+        Raises:
+            RemoteProtocolError: No such tensor can answer this.
+        """
+
+    def answered(self, session: Session, event: Event) -> list[Outgoing] | None:
+        """Take an answer: None when the request is done, else what is to be sent on (maybe nothing)."""
+
+
+class PullRequest:
+    """Give me the newest model."""
+
+    def __init__(self, table: Table, out: NDArray[np.float32] | None) -> None:
+        self.ticket: Ticket[Snapshot] = Ticket()
+        self._table = table
+        self._flat = np.empty(table.size, np.float32) if out is None else out
+
+    def frames(self, session: Session, number: int) -> list[Outgoing]:
+        """Return the PULL frame."""
+        return [(session.send(Kind.PULL, Pull(), request=number), ())]
+
+    def land(self, header: Header) -> memoryview:
+        """Return the bucket's slice of the vector."""
+        return land_in(self._table, self._flat, header)
+
+    def answered(self, session: Session, event: Event) -> list[Outgoing] | None:
+        """Resolve with the model."""
+        resolve_model(self.ticket, self._table, self._flat, event)
+        return None
+
+
+class PushRequest(PullRequest):
+    """Merge this update, and give me the model if ``want``.
+
+    Args:
+        table: The agreed table.
+        message: What the push says of itself.
+        payload: The encoded buckets in key order.
+        codec: How they are encoded.
+        out: Where the model goes, float32, shape (table.size,); None takes fresh memory.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        message: Push,
+        payload: Sequence[Sequence[NDArray[np.generic]]],
+        codec: Codec,
+        out: NDArray[np.float32] | None,
+    ) -> None:
+        super().__init__(table, out if message.want else np.empty(0, np.float32))
+        self.message = message
+        self._codec = codec
+        self._parts = [[as_bytes(array) for array in arrays] for arrays in payload]
+        self.ticket.bytes = sum(len(view) for views in self._parts for view in views)
+
+    def frames(self, session: Session, number: int) -> list[Outgoing]:
+        """Return the PUSH frame and one TENSOR frame per key."""
+        frames: list[Outgoing] = [(session.send(Kind.PUSH, self.message, request=number), ())]
+        dtype = DTYPE_IDS[self._codec.dtype]
+        for key, views in enumerate(self._parts):
+            head = session.tensor(
+                number,
+                key,
+                sum(map(len, views)),
+                codec=self._codec.wire_id,
+                dtype=dtype,
+                version=self.message.base,
+            )
+            frames.append((head, views))
+        return frames
+
+    def answered(self, session: Session, event: Event) -> list[Outgoing] | None:
+        """Resolve with the model, or with what the acknowledgement says."""
+        if isinstance(event.body, Ack) and not self.message.want:
+            self.ticket.version = Version(event.body.version)
+            self.ticket.staleness = event.body.staleness
+            self.ticket.resolve(
+                Snapshot(Version(event.body.version), self._flat, event.body.staleness)
+            )
+            return None
+        return super().answered(session, event)
+
+
+class InitRequest:
+    """Agree on the table; seed the parameters if asked, else receive them.
+
+    Args:
+        specs: The tensors; none asks for whatever the server has.
+        seed: Fills a flat vector with this worker's parameters.
+    """
+
+    def __init__(
+        self, specs: tuple[TensorSpec, ...], seed: Callable[[Table, NDArray[np.float32]], None]
+    ) -> None:
+        self.ticket: Ticket[Snapshot] = Ticket()
+        self.table: Table | None = None
+        self._specs = specs
+        self._seed = seed
+        self._flat = np.empty(0, np.float32)
+
+    def frames(self, session: Session, number: int) -> list[Outgoing]:
+        """Return the INIT frame."""
+        return [(session.send(Kind.INIT, Init(self._specs), request=number), ())]
+
+    def land(self, header: Header) -> memoryview:
+        """Return the bucket's slice of the vector."""
+        if self.table is None:
+            raise RemoteProtocolError("the model came before its table")
+        return land_in(self.table, self._flat, header)
+
+    def answered(self, session: Session, event: Event) -> list[Outgoing] | None:
+        """Send the seed when asked, or resolve with the model."""
+        match event.body:
+            case Agreed(table, seed):
+                self.table = table
+                self._flat = np.empty(table.size, np.float32)
+                return self._seeds(session, event.request, table) if seed else []
+            case Ack(version) if self.table is not None:
+                self.ticket.resolve(Snapshot(Version(version), self._flat))
+            case Model() if self.table is not None:
+                resolve_model(self.ticket, self.table, self._flat, event)
+            case _:
+                fail(self.ticket, event)
+        return None
+
+    def _seeds(self, session: Session, number: int, table: Table) -> list[Outgoing]:
+        self._seed(table, self._flat)
+        seed = Seed(len(table.buckets))
+        frames: list[Outgoing] = [(session.send(Kind.SEED, seed, request=number), ())]
+        for key, bucket in enumerate(table.buckets):
+            view = as_bytes(self._flat[bucket.start : bucket.stop])
+            head = session.tensor(number, key, len(view), codec=DENSE, dtype=FLOAT32, version=0)
+            frames.append((head, (view,)))
+        return frames
+
+
+class StatusRequest:
+    """What is going on?"""
+
+    def __init__(self) -> None:
+        self.ticket: Ticket[str] = Ticket()
+
+    def frames(self, session: Session, number: int) -> list[Outgoing]:
+        """Return the STATUS frame."""
+        return [(session.send(Kind.STATUS, Status(), request=number), ())]
+
+    def land(self, header: Header) -> memoryview:
+        """Refuse: a report has no tensors."""
+        raise RemoteProtocolError("a report carries no tensors")
+
+    def answered(self, session: Session, event: Event) -> list[Outgoing] | None:
+        """Resolve with the report's JSON."""
+        if isinstance(event.body, Report):
+            self.ticket.resolve(event.body.json)
+        else:
+            fail(self.ticket, event)
+        return None
+
+
+def as_bytes(array: NDArray[np.generic]) -> memoryview:
+    """Return a contiguous array's memory as format 'B', without a copy."""
+    if not array.size:
+        return memoryview(b"")
+    return memoryview(array.data).cast("B")
+
+
+def land_in(table: Table, flat: NDArray[np.float32], header: Header) -> memoryview:
+    """Return the slice of ``flat`` that a model's TENSOR frame belongs to.
+
+    Raises:
+        RemoteProtocolError: The key or the size is not the table's.
+    """
+    if header.key >= len(table.buckets):
+        raise RemoteProtocolError(f"model has key {header.key}, the table has {len(table.buckets)}")
+    bucket = table.buckets[header.key]
+    if header.size != 4 * bucket.size or header.codec != DENSE or flat.size != table.size:
+        raise RemoteProtocolError(
+            f"model's key {header.key} has {header.size} bytes in codec {header.codec}, "
+            f"{4 * bucket.size} of dense float32 are due"
+        )
+    return as_bytes(flat[bucket.start : bucket.stop])
+
+
+def resolve_model(
+    ticket: Ticket[Snapshot], table: Table, flat: NDArray[np.float32], event: Event
+) -> None:
+    """Resolve with the model that has landed in ``flat``, or fail with what came instead."""
+    body = event.body
+    if not isinstance(body, Model):
+        fail(ticket, event)
+        return
+    versions = {part.header.version for part in event.parts}
+    if len(event.parts) != len(table.buckets) or versions - {body.version}:
+        # One version per pull, whatever happens: a torn model must never be trained on.
+        error = RemoteProtocolError(
+            f"model of version {body.version} has {len(event.parts)} of {len(table.buckets)} keys "
+            f"of versions {sorted(versions)}"
+        )
+        ticket.fail(error)
+        raise error
+    ticket.version = Version(body.version)
+    ticket.staleness = body.staleness
+    ticket.bytes += 4 * table.size
+    ticket.resolve(
+        Snapshot(
+            Version(body.version),
+            flat,
+            body.staleness,
+            body.n_merged,
+            body.done,
+            body.min_steps,
+            body.max_steps,
+        )
+    )
+
+
+def fail(ticket: Ticket[Any], event: Event) -> None:
+    """Fail with the refusal, or end the connection over an answer that makes no sense.
+
+    Raises:
+        RemoteProtocolError: The answer is of a kind that does not answer this.
+    """
+    if isinstance(event.body, Refuse):
+        ticket.fail(refusal(event.body))
+        return
+    raise RemoteProtocolError(f"{event.kind.name} does not answer request {event.request}")
+
+
+def refusal(refuse: Refuse) -> AiopsError:
+    """Return the exception that a REFUSE message stands for."""
+    kind = REFUSALS.get(refuse.code, Refused)
+    if kind is StalePush and len(refuse.args) == 2:
+        return StalePush(*refuse.args)
+    error = kind.__new__(kind, refuse.message)
+    return error

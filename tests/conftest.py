@@ -1,0 +1,38 @@
+"""Every async test runs on asyncio and on uvloop, or on virtual time; no test leaves a block behind."""
+
+import asyncio
+import gc
+
+import pytest
+
+import aiops.buffers
+from aiops.sim.virtual import VirtualLoop
+
+try:
+    import uvloop
+except ImportError:  # not on Windows
+    uvloop = None
+
+
+def pytest_asyncio_loop_factories(config, item):
+    if item.get_closest_marker("virtual"):
+        return {"virtual": VirtualLoop}
+    factories = {"asyncio": asyncio.new_event_loop}
+    if uvloop is not None:
+        factories["uvloop"] = uvloop.new_event_loop
+    return factories
+
+
+@pytest.fixture(autouse=True)
+def _no_block_is_left(monkeypatch):
+    pools = []
+    make = aiops.buffers.BufferPool.__init__
+
+    def remember(self, **options):
+        make(self, **options)
+        pools.append(self)
+
+    monkeypatch.setattr(aiops.buffers.BufferPool, "__init__", remember)
+    yield
+    gc.collect()
+    assert [pool.outstanding for pool in pools] == [0] * len(pools)
