@@ -21,18 +21,20 @@ Payload: TypeAlias = memoryview
 class Codec(Protocol):
     """One way to turn a bucket's update into bytes and back.
 
-    Attributes:
-        name: The name it is configured by.
-        wire_id: Its number in the frame header, unique among codecs, 1..255.
-        dtype: Element type of the values on the wire, a name of :data:`aiops.types.DTYPE_IDS`.
+    ``wire_id`` is unique among codecs, 1..255; ``dtype`` is a name of :data:`aiops.types.DTYPE_IDS`.
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The text it is configured by, such as ``"topk:0.01"``."""
+
     @property
-    def wire_id(self) -> int: ...
+    def wire_id(self) -> int:
+        """Its number in the frame header."""
+
     @property
-    def dtype(self) -> str: ...
+    def dtype(self) -> str:
+        """Element type of the values on the wire."""
 
     def init(self, n: int) -> Residual | None:
         """Return the residual before the first encode of a bucket of ``n`` values; None where nothing is kept."""
@@ -57,7 +59,7 @@ class Codec(Protocol):
         """
 
     def check(self, payload: Payload, n: int) -> int:
-        """Return the position of the first value that is not finite in a payload for ``n`` values, or -1.
+        """Return the position in the bucket of the first value that is not finite, or -1.
 
         Raises:
             ShapeMismatch: The payload cannot belong to a bucket of ``n`` values (size, or an index outside).

@@ -1,0 +1,1 @@
+"""Codecs: from a bucket's update to payload bytes and back into an accumulator."""

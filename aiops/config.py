@@ -1,0 +1,300 @@
+"""What a server is told before it starts, validated before any socket opens.
+
+Frozen structs, presets and addresses. Nothing here reads the environment or opens anything; whoever wants settings
+from there passes them in.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self, TypedDict, Unpack, cast, get_args
+from urllib.parse import unquote
+
+from aiops.codec import table as codecs
+from aiops.codec.base import Codec
+from aiops.codec.dense import dense
+from aiops.errors import ConfigError
+from aiops.policy import table as policies
+from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
+from aiops.policy.combination import check_weights, check_work
+from aiops.policy.preset import PRESETS as PRESETS
+from aiops.policy.preset import preset as preset
+from aiops.policy.sync import StaleSynchronous, bulk
+from aiops.policy.table import MergeName as MergeName
+from aiops.policy.table import unknown
+from aiops.policy.weight import by_samples
+from aiops.policy.work import until_model
+
+SYNC, WEIGHTS, WORK, CODEC = policies.SYNC, policies.WEIGHTS, policies.WORK, codecs.CODEC
+BootstrapName = Literal["fixed", "authors"]
+DEFAULT_PORT = 4711
+# A control message is at most 64 KiB and must always pass.
+_SMALLEST_FRAME_BYTES = 64 * 1024
+_TOKEN_CHARACTERS = 4096
+
+
+class ServerSpec(TypedDict, total=False):
+    """Keywords of :meth:`ServerConfig.parse`: specs may be strings, the rest is as in :class:`ServerConfig`."""
+
+    sync: str | SyncPolicy
+    weights: str | WeightRule
+    work: str | WorkPolicy
+    codec: str | Codec
+    merge: str
+    server_lr: float
+    bootstrap: BootstrapName
+    shards: int
+    bucket_bytes: int
+    min_workers: int
+    max_members: int
+    max_frame_bytes: int
+    lease_s: float
+    heartbeat_s: float
+    idle_timeout_s: float
+    token: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Everything a server is told. The defaults are NBSync (Zhou et al., 2023), weighted by samples.
+
+    Attributes:
+        sync: When a round is closed.
+        weights: What each push of a round is worth.
+        work: How much a worker computes between two pushes.
+        codec: What an update looks like on the wire.
+        server_lr: What a merged update is multiplied by, > 0. Long local phases with overlap want 0.25 to 0.5.
+        merge: What an overlapped worker does with the progress u it made since its last push, when the model W
+            arrives: "reset" W, "carry" W + u, "eager" W + u / N, "mix" alpha * (its own) + (1 - alpha) * W,
+            "partial" W + beta * u. In each case u is pushed next.
+        alpha: Share of its own model that "mix" keeps, in [0, 1).
+        beta: Share of the progress that "partial" keeps, in [0, 1].
+        bootstrap: "fixed", or "authors" to count the first local steps twice, as NBSync's prototype does.
+        shards: Partitions of the parameters, >= 1.
+        bucket_bytes: Largest bucket, in bytes of float32, a multiple of 4.
+        min_workers: No round closes before so many workers have joined, >= 1.
+        max_members: Most workers at one time, >= ``min_workers``.
+        max_frame_bytes: Largest payload of a frame, >= 64 KiB and room for an encoded bucket.
+        lease_s: Silence after which a member is dropped, in seconds.
+        heartbeat_s: Time between two signs of life, in seconds, < half of ``lease_s``.
+        idle_timeout_s: How long a transfer may make no progress, in seconds.
+        token: Secret that a worker must show, 1 to 4096 characters; None lets everybody in.
+    """
+
+    sync: SyncPolicy = field(default_factory=bulk)
+    weights: WeightRule = field(default_factory=by_samples)
+    work: WorkPolicy = field(default_factory=until_model)
+    codec: Codec = field(default_factory=dense)
+    server_lr: float = 1.0
+    merge: MergeName = "reset"
+    alpha: float = 0.5
+    beta: float = 0.5
+    bootstrap: BootstrapName = "fixed"
+    shards: int = 1
+    bucket_bytes: int = 64 * 1024 * 1024
+    min_workers: int = 1
+    max_members: int = 1024
+    max_frame_bytes: int = 16 * 1024**3
+    lease_s: float = 20.0
+    heartbeat_s: float = 2.0
+    idle_timeout_s: float = 15.0
+    token: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self._check_names()
+        self._check_numbers()
+        self._check_sizes()
+        check_weights(self.sync, self.weights)
+        check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
+
+    @classmethod
+    def parse(cls, **spec: Unpack[ServerSpec]) -> Self:
+        """Return a configuration from command-line specs such as ``sync="ssp:2"``.
+
+        Without ``work``, workers overlap (``until_model``), except under ssp, whose bound is about steps that
+        wait: there it is ``fixed:1``.
+
+        Raises:
+            ConfigError: A value is wrong, or two do not go together; the message says which and what is allowed.
+        """
+        settings: dict[str, Any] = dict(spec)
+        for name in settings.keys() - ServerSpec.__annotations__.keys():
+            unknown("setting", name, ServerSpec.__annotations__)
+        for name, parse in _PARSERS.items():
+            if isinstance(settings.get(name), str):
+                settings[name] = parse(settings[name])
+        if "merge" in settings:
+            rule, shares = policies.parse_merge(settings["merge"])
+            settings.update(shares, merge=rule)
+        if isinstance(settings.get("sync"), StaleSynchronous):
+            settings.setdefault("work", policies.parse_work("fixed:1"))
+        return cls(**settings)
+
+    def _check_names(self) -> None:
+        for name, verb in _VERBS.items():
+            value = getattr(self, name)
+            if not hasattr(value, verb):
+                raise ConfigError(
+                    f"{name} is {value!r}, it must be a policy object with {verb!r} "
+                    "(ServerConfig.parse makes them of texts)"
+                )
+        for name, known in (("merge", MergeName), ("bootstrap", BootstrapName)):
+            if getattr(self, name) not in get_args(known):
+                unknown(name, str(getattr(self, name)), dict.fromkeys(get_args(known)))
+        number = self.codec.wire_id
+        own = codecs.WIRE_IDS.get(number)
+        if not 1 <= number <= 255 or (own is not None and type(own) is not type(self.codec)):
+            raise ConfigError(
+                f"codec {self.codec.name!r} has wire id {number}, it must be in 1..255 "
+                f"and none of ours, {', '.join(map(str, codecs.WIRE_IDS))}"
+            )
+        _check_token(self.token)
+
+    def _check_numbers(self) -> None:
+        for name in ("server_lr", "lease_s", "heartbeat_s", "idle_timeout_s"):
+            if not (_is_real(getattr(self, name)) and getattr(self, name) > 0):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}, it must be finite and > 0")
+        if not (_is_real(self.alpha) and 0 <= self.alpha < 1):
+            raise ConfigError(f"alpha of merge 'mix' is {self.alpha!r}, it must be in [0, 1)")
+        if not (_is_real(self.beta) and 0 <= self.beta <= 1):
+            raise ConfigError(f"beta of merge 'partial' is {self.beta!r}, it must be in [0, 1]")
+        if self.heartbeat_s >= self.lease_s / 2:
+            raise ConfigError(
+                f"heartbeat_s is {self.heartbeat_s:g}, it must be less than half of "
+                f"lease_s = {self.lease_s:g}, or one lost heartbeat ends a lease"
+            )
+
+    def _check_sizes(self) -> None:
+        least = {
+            "shards": 1,
+            "bucket_bytes": 4,
+            "min_workers": 1,
+            "max_members": 1,
+            "max_frame_bytes": _SMALLEST_FRAME_BYTES,
+        }
+        for name, limit in least.items():
+            value = getattr(self, name)
+            if not (isinstance(value, int) and not isinstance(value, bool) and value >= limit):
+                raise ConfigError(f"{name} is {value!r}, it must be a whole number >= {limit}")
+        if self.max_members < self.min_workers:
+            raise ConfigError(
+                f"max_members is {self.max_members}, it must be >= min_workers = {self.min_workers}"
+            )
+        if self.bucket_bytes % 4:
+            raise ConfigError(f"bucket_bytes is {self.bucket_bytes}, it must be a multiple of 4")
+        encoded = max(self.bucket_bytes, self.codec.payload_bytes(self.bucket_bytes // 4))
+        if encoded > self.max_frame_bytes:
+            raise ConfigError(
+                f"bucket_bytes is {self.bucket_bytes}, which takes frames of {encoded} bytes with "
+                f"codec {self.codec.name!r}, but max_frame_bytes is {self.max_frame_bytes}"
+            )
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_token(token: str | None) -> None:
+    # The message shows a type or a length and never the secret.
+    if token is None:
+        return
+    if not isinstance(token, str):
+        raise ConfigError(f"token is of type {type(token).__name__}, it must be text")
+    if not 1 <= len(token) <= _TOKEN_CHARACTERS:
+        raise ConfigError(
+            f"token has {len(token)} characters, it must have 1 to {_TOKEN_CHARACTERS}"
+        )
+
+
+def parse_codec(text: str) -> Codec:
+    """Return the codec that ``text`` names, for example ``"topk:0.01"``; ``codec.name`` is such a text."""
+    return cast(Codec, policies.build("codec", text, CODEC))
+
+
+_VERBS = {"sync": "ready", "weights": "__call__", "work": "plan", "codec": "add_to"}
+_PARSERS: dict[str, Callable[[str], object]] = {
+    "sync": policies.parse_sync,
+    "weights": policies.parse_weights,
+    "work": policies.parse_work,
+    "codec": parse_codec,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server listens, as one address of a URL.
+
+    Attributes:
+        host: Name or address, IPv6 without brackets.
+        port: TCP port, 1..65535.
+        token: Secret to show; None when the URL has none.
+    """
+
+    host: str
+    port: int
+    token: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_url(url: str) -> tuple[Endpoint, ...]:
+    """Return the addresses that a worker's URL names, in its order, at least one.
+
+    ``aiops://[token@]host[:port][,host[:port]...]``: the port is 4711 unless given, IPv6 stands in brackets, the
+    token is percent-encoded where it holds "@", "/" or "%" and goes to every host.
+
+    Raises:
+        ConfigError: The URL is none of ours; the message never shows the token.
+    """
+    scheme, separator, rest = url.strip().partition("://")
+    if not separator or scheme.lower() != "aiops":
+        raise ConfigError(_wrong_scheme(scheme if separator else ""))
+    secret, at, hosts = rest.rpartition("@")
+    token = unquote(secret) if at else None
+    _check_token(token)
+    hosts = hosts.removesuffix("/")
+    if any(mark in hosts for mark in "/?#"):
+        raise ConfigError(f"url part {hosts!r} has a path, a server has none: host:port is all")
+    return tuple(_endpoint(part, token) for part in hosts.split(","))
+
+
+def _wrong_scheme(scheme: str) -> str:
+    if scheme.lower() == "aiops+tls":
+        return (
+            "scheme 'aiops+tls' is not supported, the supported one is 'aiops' (aiops://host:port): "
+            "carry it through a tunnel where the network is not trusted"
+        )
+    if not scheme:
+        return "the url has no scheme, it must look like aiops://host:port"
+    return f"scheme {scheme!r} is unknown, the supported one is 'aiops' (aiops://host:port)"
+
+
+def _endpoint(text: str, token: str | None) -> Endpoint:
+    address = re.fullmatch(r"(?:\[([^\[\]]*)\]|([^:\[\]\s]*))(?::([0-9]{1,9}))?", text)
+    if address is None:
+        raise ConfigError(
+            f"address {text!r} is not host:port (IPv6 stands in brackets: [::1]:4711)"
+        )
+    ipv6, name, digits = address.groups()
+    if ipv6 is not None and not _is_ipv6(ipv6):
+        raise ConfigError(f"address {text!r} has no IPv6 address in its brackets")
+    if not (ipv6 or name):
+        raise ConfigError(f"address {text!r} has no host, it must look like host:port")
+    port = int(digits) if digits else DEFAULT_PORT
+    if not 1 <= port <= 65535:
+        raise ConfigError(f"port of address {text!r} must be in 1..65535")
+    return Endpoint(ipv6 or name, port, token)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Policies: the decisions of a server, asked and never acting."""

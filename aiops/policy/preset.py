@@ -1,0 +1,51 @@
+"""Known algorithms as specs, to be passed to ``ServerConfig.parse``."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from aiops.policy.table import unknown
+
+
+class PolicySpec(TypedDict):
+    """The specs that make an algorithm."""
+
+    sync: str
+    weights: str
+    work: str
+    merge: str
+
+
+PRESETS: dict[str, PolicySpec] = {
+    # Full rounds, every update one version late, local steps until the model arrives (Zhou et al., 2023). The
+    # prototype's weights are uniform; samples come to the same when the workers' batches are equal.
+    "nbsync": PolicySpec(sync="bulk:1", weights="by_samples", work="until_model", merge="reset"),
+    # The prototype adds delta / N on arrival. Between an overlapped worker's base and its merge all N equally fast
+    # workers merge twice, so that 1 / (staleness + 1) is 1 / (2 N): half of the prototype's, as fits the longer delay,
+    # with no need to know N, and a straggler's old work counts less.
+    "nbsync-async": PolicySpec(
+        sync="asynchronous", weights="by_staleness:1", work="until_model", merge="reset"
+    ),
+    # Full rounds of fresh updates, weighted by samples (McMahan et al., 2017); 10 local steps are a start value.
+    "fedavg": PolicySpec(sync="bulk:0", weights="by_samples", work="fixed:10", merge="reset"),
+    # The same with one step: the mean gradient of all workers.
+    "ssgd": PolicySpec(sync="bulk:0", weights="by_samples", work="fixed:1", merge="reset"),
+    # Every update in full on arrival (Dean et al., 2012): divide the workers' learning rate by their number.
+    "asp": PolicySpec(sync="asynchronous", weights="uniform", work="fixed:1", merge="reset"),
+    # The same with a bounded lead (Ho et al., 2013); 3 to 10 steps are usual.
+    "ssp": PolicySpec(sync="ssp:3", weights="uniform", work="fixed:1", merge="reset"),
+}
+
+
+def preset(name: str) -> PolicySpec:
+    """Return the specs of an algorithm, a copy: ``ServerConfig.parse(**preset("fedavg"))``.
+
+    Args:
+        name: A key of :data:`PRESETS`.
+
+    Raises:
+        ConfigError: There is no such preset.
+    """
+    if name not in PRESETS:
+        unknown("preset", name, PRESETS)
+    return PRESETS[name].copy()

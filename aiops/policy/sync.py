@@ -1,0 +1,123 @@
+"""Synchronization models: bulk (BSP), asynchronous (ASP) and stale synchronous (SSP).
+
+They decide when held pushes become a new version and who is answered meanwhile; they know members, clocks and
+versions, and no numbers of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from aiops.errors import ConfigError
+from aiops.policy.base import RoundView
+from aiops.types import WorkerId
+
+_NOBODY: frozenset[WorkerId] = frozenset()
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """Bulk synchronous parallel (Valiant, 1990): a round closes when every live member has a push held.
+
+    A push that was held when its sender left still counts: its work is done. A leave therefore closes the round
+    at once when it was the last one missing.
+
+    Attributes:
+        max_staleness: Oldest base that is merged, in rounds behind the shard; None means any.
+    """
+
+    max_staleness: int | None = 1
+
+    def __post_init__(self) -> None:
+        if self.max_staleness is not None and not _is_count(self.max_staleness):
+            raise ConfigError(
+                f"bulk's max_staleness is {self.max_staleness!r}, it must be a whole number >= 0"
+            )
+
+    def ready(self, view: RoundView) -> AbstractSet[WorkerId]:
+        """Return everybody with a push, once no live member is without one."""
+        if view.clocks.keys() <= view.held.keys():
+            return frozenset(view.held)
+        return _NOBODY
+
+    def may_proceed(self, worker: WorkerId, view: RoundView) -> bool:
+        """Return True: a merged push means that the round is closed."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Asynchronous:
+    """Asynchronous parallel (Downpour SGD, Dean et al., 2012): merge on arrival, answer at once."""
+
+    @property
+    def max_staleness(self) -> int | None:
+        """None: every base is merged; a weight rule makes old ones count less."""
+        return None
+
+    def ready(self, view: RoundView) -> AbstractSet[WorkerId]:
+        """Return everybody with a push."""
+        return frozenset(view.held)
+
+    def may_proceed(self, worker: WorkerId, view: RoundView) -> bool:
+        """Return True: nobody waits."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class StaleSynchronous:
+    """Stale synchronous parallel (Ho et al., 2013): merge on arrival, answer who is not too far ahead.
+
+    Attributes:
+        bound: Largest lead over the slowest live member with which a worker may go on, in local steps, >= 0.
+            0 is lock-step.
+    """
+
+    bound: int
+
+    def __post_init__(self) -> None:
+        if not _is_count(self.bound):
+            raise ConfigError(f"ssp's bound is {self.bound!r}, it must be a whole number >= 0")
+
+    @property
+    def max_staleness(self) -> int | None:
+        """None: the bound is on clocks, which bounds the age of a base by itself."""
+        return None
+
+    def ready(self, view: RoundView) -> AbstractSet[WorkerId]:
+        """Return everybody with a push."""
+        return frozenset(view.held)
+
+    def may_proceed(self, worker: WorkerId, view: RoundView) -> bool:
+        """Return whether the worker leads the slowest live member by at most ``bound`` steps."""
+        clock = view.clocks.get(worker)
+        # Whoever is no member any more holds nobody up.
+        return clock is None or clock - min(view.clocks.values()) <= self.bound
+
+
+def bulk(*, max_staleness: int | None = 1) -> Bulk:
+    """Return bulk synchronous parallel: one push of every live member makes a version.
+
+    Args:
+        max_staleness: Oldest base that is merged, in rounds; None means any. 1 is what overlapped workers need,
+            whose update is always one version old; blocking ones (FedAvg, SSGD) need only 0.
+    """
+    return Bulk(max_staleness)
+
+
+def asynchronous() -> Asynchronous:
+    """Return asynchronous parallel: every push makes a version on arrival."""
+    return Asynchronous()
+
+
+def ssp(bound: int) -> StaleSynchronous:
+    """Return stale synchronous parallel: like asynchronous, but fast workers wait.
+
+    Args:
+        bound: Largest lead over the slowest live member, in local steps, >= 0; 3 to 10 is usual.
+    """
+    return StaleSynchronous(bound)

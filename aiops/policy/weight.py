@@ -1,0 +1,210 @@
+"""Weight rules: what each push of one update is worth.
+
+Shares (``uniform``, ``by_samples``, ``by_steps``) depend on the other pushes of the update and sum to 1 where
+stated; factors (``constant``, ``by_staleness``, ``hinge``) look at one push alone and are <= 1. A share times
+factors is a ``product``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiops.errors import ConfigError
+from aiops.policy.base import PushView, WeightRule
+
+
+def _is_real(value: object) -> bool:
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value >= 0
+    )
+
+
+def _shares(values: Sequence[float]) -> list[float]:
+    # All zero stays all zero: the engine refuses such a round, a rule raises nothing.
+    total = math.fsum(values)
+    return [value / total for value in values] if total > 0 else [0.0] * len(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """The plain mean of bulk SGD and of NBSync's prototype (Zhou et al., 2023); sums to 1."""
+
+    def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
+        """Return 1/n for each of n pushes."""
+        return [1.0 / len(pushes)] * len(pushes) if pushes else []
+
+
+@dataclass(frozen=True, slots=True)
+class BySamples:
+    """FedAvg's mean over samples (McMahan et al., 2017); sums to 1, or to 0 when nobody has a sample."""
+
+    def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
+        """Return n_i / sum(n), where n_i is the number of samples behind push i."""
+        return _shares([float(push.n_samples) for push in pushes])
+
+
+@dataclass(frozen=True, slots=True)
+class BySteps:
+    """FedNova's normalized averaging (Wang et al., 2020): fast workers do not pull the model to their data.
+
+    With shares p summing to P and M_i local steps, tau = sum(p_j * M_j) / P and w_i = (p_i / P) * tau / M_i. So
+    sum(w_i * M_i) = tau; the weights themselves sum to 1 for equal steps and to more for unequal ones. A push
+    of 0 steps weighs 0.
+
+    Attributes:
+        shares: Rule that gives p.
+    """
+
+    shares: WeightRule
+
+    def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
+        """Return one weight per push, all zero when the shares are."""
+        shares = _shares(self.shares(pushes))
+        tau = math.fsum(p * push.n_steps for p, push in zip(shares, pushes, strict=True))
+        return [
+            p * tau / push.n_steps if push.n_steps > 0 else 0.0
+            for p, push in zip(shares, pushes, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """FedAsync's constant rule, s(t) = 1 (Xie et al., 2019): every push counts in full. A factor."""
+
+    def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
+        """Return 1 for each push."""
+        return [1.0] * len(pushes)
+
+
+@dataclass(frozen=True, slots=True)
+class ByStaleness:
+    """FedAsync's polynomial rule, s(t) = (t + 1)^(-a), t in rounds (Xie et al., 2019). A factor.
+
+    Attributes:
+        a: How fast old pushes fade, >= 0.
+    """
+
+    a: float
+
+    def __post_init__(self) -> None:
+        if not _is_real(self.a):
+            raise ConfigError(f"by_staleness's a is {self.a!r}, it must be a finite number >= 0")
+
+    def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
+        """Return (staleness + 1)^(-a) for each push."""
+        return [(push.staleness + 1.0) ** -self.a for push in pushes]
+
+
+@dataclass(frozen=True, slots=True)
+class Hinge:
+    """FedAsync's hinge rule (Xie et al., 2019): s(t) = 1 for t <= b, else 1 / (a * (t - b) + 1). A factor.
+
+    Attributes:
+        a: How fast pushes beyond ``b`` fade, per round, >= 0.
+        b: Staleness up to which a push counts in full, in rounds, >= 0.
+    """
+
+    a: float
+    b: float
+
+    def __post_init__(self) -> None:
+        for name, value in (("a", self.a), ("b", self.b)):
+            if not _is_real(value):
+                raise ConfigError(f"hinge's {name} is {value!r}, it must be a finite number >= 0")
+
+    def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
+        """Return 1 up to ``b`` rounds of staleness and 1 / (a * (staleness - b) + 1) beyond."""
+        return [1.0 / (self.a * max(push.staleness - self.b, 0.0) + 1.0) for push in pushes]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Rules multiplied push by push, as in staleness-aware averaging (FedBuff, Nguyen et al., 2022).
+
+    Attributes:
+        rules: The factors, at least one.
+    """
+
+    rules: tuple[WeightRule, ...]
+
+    def __post_init__(self) -> None:
+        if not self.rules:
+            raise ConfigError("product has 0 rules, it needs at least 1")
+
+    def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
+        """Return the product of all rules' weights for each push."""
+        columns = [rule(pushes) for rule in self.rules]
+        return [math.prod(row) for row in zip(*columns, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Normalized:
+    """A rule divided by its sum over the update, so that it sums to 1; all zero stays all zero.
+
+    Attributes:
+        rule: The rule to scale.
+    """
+
+    rule: WeightRule
+
+    def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
+        """Return the rule's weights divided by their sum."""
+        return _shares(self.rule(pushes))
+
+
+def uniform() -> Uniform:
+    """Return the plain mean, 1/n each."""
+    return Uniform()
+
+
+def by_samples() -> BySamples:
+    """Return the mean over training samples, n_i / sum(n)."""
+    return BySamples()
+
+
+def by_steps(shares: WeightRule | None = None) -> BySteps:
+    """Return FedNova's rule: each push counts per local step, times the mean number of steps.
+
+    Args:
+        shares: Rule for the workers' shares; None means uniform.
+    """
+    return BySteps(Uniform() if shares is None else shares)
+
+
+def constant() -> Constant:
+    """Return weight 1 for every push, whatever its age."""
+    return Constant()
+
+
+def by_staleness(a: float = 0.5) -> ByStaleness:
+    """Return the polynomial staleness factor (staleness + 1)^(-a).
+
+    Args:
+        a: How fast old pushes fade, >= 0; 0 is ``constant``, 1 divides by the staleness plus one.
+    """
+    return ByStaleness(a)
+
+
+def hinge(a: float = 10.0, b: float = 4) -> Hinge:
+    """Return the hinge staleness factor: 1 up to ``b`` rounds, then 1 / (a * (staleness - b) + 1).
+
+    Args:
+        a: How fast pushes beyond ``b`` fade, per round, >= 0.
+        b: Staleness up to which a push counts in full, in rounds, >= 0.
+    """
+    return Hinge(a, b)
+
+
+def product(*rules: WeightRule) -> Product:
+    """Return rules multiplied push by push; the usual form is one share times any number of factors."""
+    return Product(rules)
+
+
+def normalized(rule: WeightRule) -> Normalized:
+    """Return ``rule`` scaled to sum to 1 over each update."""
+    return Normalized(rule)

@@ -1,0 +1,96 @@
+"""Work policies: how much each worker computes between two pushes, and whether it waits for the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiops.errors import ConfigError
+from aiops.policy.base import Work, WorkerView
+from aiops.types import WorkerId
+
+
+def _is_positive_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A fixed number of local steps, then wait for the model.
+
+    One step is synchronous SGD; more are FedAvg (McMahan et al., 2017) and local SGD (Stich, 2019).
+
+    Attributes:
+        steps: Local steps per push, >= 1.
+    """
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        if not _is_positive_count(self.steps):
+            raise ConfigError(f"fixed's steps is {self.steps!r}, it must be a whole number >= 1")
+
+    @property
+    def overlap(self) -> bool:
+        """False: a worker waits for the model before it goes on."""
+        return False
+
+    def plan(self, monitor: Mapping[WorkerId, WorkerView]) -> Mapping[WorkerId, Work]:
+        """Return the same number of steps for everybody."""
+        return dict.fromkeys(monitor, Work(self.steps, self.steps))
+
+
+@dataclass(frozen=True, slots=True)
+class UntilModel:
+    """NBSync's flexible computing (Zhou et al., 2023): go on until the new model is there.
+
+    The number of local steps then follows each worker's speed and link by itself, round by round.
+
+    Attributes:
+        min_steps: Local steps before a push, >= 1.
+        max_steps: Local steps at which a worker waits after all, >= ``min_steps``; None means never.
+    """
+
+    min_steps: int = 1
+    max_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if not _is_positive_count(self.min_steps):
+            raise ConfigError(
+                f"until_model's min_steps is {self.min_steps!r}, it must be a whole number >= 1"
+            )
+        if self.max_steps is not None and not (
+            _is_positive_count(self.max_steps) and self.max_steps >= self.min_steps
+        ):
+            raise ConfigError(
+                f"until_model's max_steps is {self.max_steps!r}, "
+                f"it must be a whole number >= min_steps = {self.min_steps}"
+            )
+
+    @property
+    def overlap(self) -> bool:
+        """True: a worker computes while its push and the model travel."""
+        return True
+
+    def plan(self, monitor: Mapping[WorkerId, WorkerView]) -> Mapping[WorkerId, Work]:
+        """Return the same limits for everybody; what is done within them differs."""
+        return dict.fromkeys(monitor, Work(self.min_steps, self.max_steps))
+
+
+def fixed(steps: int) -> Fixed:
+    """Return blocking rounds of ``steps`` local steps: 1 is synchronous SGD, more are FedAvg.
+
+    Args:
+        steps: Local steps per push, >= 1.
+    """
+    return Fixed(steps)
+
+
+def until_model(min_steps: int = 1, max_steps: int | None = None) -> UntilModel:
+    """Return NBSync's overlapped work: local steps until the new model has arrived.
+
+    Args:
+        min_steps: Local steps before a push, >= 1.
+        max_steps: Local steps at which a worker waits, >= ``min_steps``; None means that it never waits.
+    """
+    return UntilModel(min_steps, max_steps)

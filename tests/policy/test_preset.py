@@ -1,0 +1,43 @@
+"""Presets: known algorithms in the words of our policies."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiops.errors import ConfigError
+from aiops.policy.preset import PRESETS, preset
+from aiops.policy.sync import asynchronous, bulk, ssp
+from aiops.policy.table import parse_merge, parse_sync, parse_weights, parse_work
+from aiops.policy.weight import by_samples, by_staleness, uniform
+from aiops.policy.work import fixed, until_model
+
+
+@pytest.mark.parametrize(
+    ("name", "sync", "weights", "work"),
+    [
+        ("nbsync", bulk(), by_samples(), until_model()),
+        ("nbsync-async", asynchronous(), by_staleness(1), until_model()),
+        ("fedavg", bulk(max_staleness=0), by_samples(), fixed(10)),
+        ("ssgd", bulk(max_staleness=0), by_samples(), fixed(1)),
+        ("asp", asynchronous(), uniform(), fixed(1)),
+        ("ssp", ssp(3), uniform(), fixed(1)),
+    ],
+)
+def test_presets(name, sync, weights, work):
+    spec = preset(name)
+    assert parse_sync(spec["sync"]) == sync
+    assert parse_weights(spec["weights"]) == weights
+    assert parse_work(spec["work"]) == work
+    assert parse_merge(spec["merge"]) == ("reset", {})
+
+
+def test_a_preset_is_a_copy():
+    preset("nbsync")["sync"] = "ssp:1"
+    assert PRESETS["nbsync"]["sync"] == "bulk:1"
+
+
+def test_an_unknown_preset_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"unknown preset 'fedavgs', known are nbsync, .* 'fedavg'"
+    ):
+        preset("fedavgs")

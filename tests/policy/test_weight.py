@@ -1,0 +1,142 @@
+"""Weight rules against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from aiops.errors import ConfigError
+from aiops.policy.base import PushView
+from aiops.policy.weight import (
+    by_samples,
+    by_staleness,
+    by_steps,
+    constant,
+    hinge,
+    normalized,
+    product,
+    uniform,
+)
+
+
+def pushes(samples=(), steps=(), staleness=()):
+    n = max(len(samples), len(steps), len(staleness))
+    samples, steps, staleness = samples or [1] * n, steps or [1] * n, staleness or [0] * n
+    return [
+        PushView(
+            worker=i,
+            base=0,
+            staleness=staleness[i],
+            n_samples=samples[i],
+            n_steps=steps[i],
+            loss=math.nan,
+            arrived=0.0,
+        )
+        for i in range(n)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "views", "weights"),
+    [
+        pytest.param(uniform(), pushes([1, 5, 9]), [1 / 3, 1 / 3, 1 / 3], id="plain mean"),
+        pytest.param(by_samples(), pushes([1, 3, 4]), [0.125, 0.375, 0.5], id="shares of samples"),
+        pytest.param(by_samples(), pushes([0, 5]), [0.0, 1.0], id="no sample weighs nothing"),
+        pytest.param(by_samples(), pushes([0, 0]), [0.0, 0.0], id="no sample at all: all zero"),
+        # tau = (1 + 2 + 5) / 3 = 8/3, each third of it divided by its own steps.
+        pytest.param(by_steps(), pushes(steps=[1, 2, 5]), [8 / 9, 4 / 9, 8 / 45], id="fednova"),
+        pytest.param(by_steps(), pushes(steps=[4, 4]), [0.5, 0.5], id="equal steps: plain mean"),
+        # p = 1, 3 of P = 4; tau = (1*2 + 3*4) / 4 = 3.5; w = 0.25 * 3.5/2, 0.75 * 3.5/4.
+        pytest.param(
+            by_steps(by_samples()),
+            pushes(samples=[1, 3], steps=[2, 4]),
+            [0.4375, 0.65625],
+            id="fednova by samples",
+        ),
+        # The idle worker's third counts 0 steps: tau = (3 + 6) / 3 = 3.
+        pytest.param(by_steps(), pushes(steps=[0, 3, 6]), [0.0, 1 / 3, 1 / 6], id="an idle worker"),
+        pytest.param(by_steps(), pushes(steps=[0, 0]), [0.0, 0.0], id="nobody made a step"),
+        pytest.param(
+            by_steps(by_samples()), pushes([0, 0], [1, 2]), [0.0, 0.0], id="all shares zero"
+        ),
+        # Shares that do not sum to 1 are scaled: P = 2 here.
+        pytest.param(
+            by_steps(constant()), pushes(steps=[1, 3]), [1.0, 1 / 3], id="shares sum to P"
+        ),
+        pytest.param(constant(), pushes(staleness=[0, 7]), [1.0, 1.0], id="constant"),
+        pytest.param(
+            by_staleness(), pushes(staleness=[0, 3, 8]), [1.0, 0.5, 1 / 3], id="polynomial 0.5"
+        ),
+        pytest.param(
+            by_staleness(1), pushes(staleness=[0, 1, 4]), [1.0, 0.5, 0.2], id="polynomial 1"
+        ),
+        pytest.param(by_staleness(0), pushes(staleness=[0, 9]), [1.0, 1.0], id="polynomial 0"),
+        # 1 / (10 * (5 - 4) + 1), 1 / (10 * (8 - 4) + 1): continuous at b.
+        pytest.param(
+            hinge(), pushes(staleness=[0, 4, 5, 8]), [1.0, 1.0, 1 / 11, 1 / 41], id="hinge 10, 4"
+        ),
+        pytest.param(
+            hinge(0.5, 2), pushes(staleness=[2, 3, 4]), [1.0, 1 / 1.5, 0.5], id="hinge 0.5, 2"
+        ),
+        pytest.param(hinge(0, 0), pushes(staleness=[0, 9]), [1.0, 1.0], id="hinge 0 is constant"),
+        pytest.param(
+            product(by_samples(), by_staleness(0.5)),
+            pushes(samples=[1, 3], staleness=[0, 3]),
+            [0.25, 0.375],
+            id="share times factor",
+        ),
+        pytest.param(product(by_samples()), pushes([1, 3]), [0.25, 0.75], id="product of one"),
+        pytest.param(
+            product(by_samples(), by_staleness(1), constant(), hinge(1, 1)),
+            pushes(samples=[1, 3], staleness=[1, 2]),
+            [0.125, 0.125],
+            id="product of four",
+        ),
+        pytest.param(
+            normalized(by_staleness(1)), pushes(staleness=[0, 1, 1]), [0.5, 0.25, 0.25], id="scaled"
+        ),
+        pytest.param(
+            normalized(product(by_samples(), by_staleness(0.5))),
+            pushes(samples=[1, 3], staleness=[0, 3]),
+            [0.4, 0.6],
+            id="scaled product",
+        ),
+        pytest.param(
+            normalized(by_samples()), pushes([0, 0]), [0.0, 0.0], id="all zero stays all zero"
+        ),
+    ],
+)
+def test_weights(rule, views, weights):
+    assert list(rule(views)) == pytest.approx(weights, rel=1e-15)
+
+
+def test_fednova_counts_every_step_alike():
+    # With plain SGD an update is about M_i steps long, so w_i * M_i must be the share times one common length.
+    views = pushes(samples=[2, 3, 5], steps=[1, 10, 100])
+    tau = 0.2 * 1 + 0.3 * 10 + 0.5 * 100
+    effect = [
+        w * push.n_steps for w, push in zip(by_steps(by_samples())(views), views, strict=True)
+    ]
+    assert effect == pytest.approx([0.2 * tau, 0.3 * tau, 0.5 * tau], rel=1e-15)
+
+
+def test_huge_counts_do_not_overflow():
+    views = pushes(samples=[2**63, 2**63], steps=[2**63, 1])
+    assert list(by_samples()(views)) == [0.5, 0.5]
+    assert all(math.isfinite(w) for w in by_steps(by_samples())(views))
+
+
+@pytest.mark.parametrize("bad", [-0.1, math.nan, math.inf, True, "1"])
+def test_exponents_are_finite_and_not_negative(bad):
+    with pytest.raises(ConfigError, match=r"by_staleness's a is .* must be a finite number >= 0"):
+        by_staleness(bad)
+    with pytest.raises(ConfigError, match=r"hinge's a is .* must be a finite number >= 0"):
+        hinge(bad, 4)
+    with pytest.raises(ConfigError, match=r"hinge's b is .* must be a finite number >= 0"):
+        hinge(10, bad)
+
+
+def test_a_product_has_factors():
+    with pytest.raises(ConfigError, match="product has 0 rules, it needs at least 1"):
+        product()

@@ -1,0 +1,336 @@
+"""Server configuration and addresses: tables of good and bad."""
+
+# Longer than other files: the tables of settings and of addresses belong to one module.
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+from aiops.codec.dense import dense
+from aiops.codec.half import bf16, fp16
+from aiops.codec.topk import topk
+from aiops.config import (
+    CODEC,
+    PRESETS,
+    SYNC,
+    WEIGHTS,
+    WORK,
+    Endpoint,
+    ServerConfig,
+    parse_codec,
+    parse_url,
+    preset,
+)
+from aiops.errors import ConfigError
+from aiops.policy.sync import asynchronous, bulk, ssp
+from aiops.policy.weight import by_samples, by_staleness, product, uniform
+from aiops.policy.work import fixed, until_model
+
+MIB = 1024 * 1024
+
+
+def test_the_default_server_is_nbsync():
+    config = ServerConfig()
+    assert config.sync == bulk(max_staleness=1)
+    assert config.weights == by_samples()
+    assert config.work == until_model()
+    assert config.codec == dense()
+    assert (config.merge, config.bootstrap, config.server_lr) == ("reset", "fixed", 1.0)
+    assert config == ServerConfig.parse() == ServerConfig.parse(**preset("nbsync"))
+
+
+def test_the_default_limits():
+    config = ServerConfig()
+    assert (config.shards, config.min_workers, config.max_members) == (1, 1, 1024)
+    assert (config.bucket_bytes, config.max_frame_bytes) == (64 * MIB, 16 * 1024 * MIB)
+    assert (config.heartbeat_s, config.lease_s, config.idle_timeout_s) == (2.0, 20.0, 15.0)
+    assert config.token is None
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_makes_a_server(name):
+    config = ServerConfig.parse(**preset(name))
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert config.work.overlap == name.startswith("nbsync")
+
+
+@pytest.mark.parametrize(
+    ("spec", "settings"),
+    [
+        ({"sync": "bulk"}, {}),
+        ({"sync": "ssp:2"}, {"sync": ssp(2), "work": fixed(1)}),
+        ({"sync": ssp(2)}, {"sync": ssp(2), "work": fixed(1)}),
+        ({"sync": "ssp:20", "work": "fixed:10"}, {"sync": ssp(20), "work": fixed(10)}),
+        (
+            {"sync": "ssp:2", "work": "until_model:1,5"},
+            {"sync": ssp(2), "work": until_model(1, 5)},
+        ),
+        (
+            {"sync": "asynchronous", "weights": "by_staleness:0.5"},
+            {"sync": asynchronous(), "weights": by_staleness(0.5)},
+        ),
+        (
+            {"weights": "by_samples*by_staleness:0.5", "codec": "topk:0.01"},
+            {"weights": product(by_samples(), by_staleness(0.5)), "codec": topk(0.01)},
+        ),
+        ({"work": "fixed:10"}, {"work": fixed(10)}),
+        ({"codec": "fp16"}, {"codec": fp16()}),
+        ({"codec": bf16(), "weights": uniform()}, {"codec": bf16(), "weights": uniform()}),
+        ({"merge": "carry"}, {"merge": "carry"}),
+        ({"merge": "eager"}, {"merge": "eager"}),
+        ({"merge": "mix"}, {"merge": "mix", "alpha": 0.5}),
+        ({"merge": "mix:0.25"}, {"merge": "mix", "alpha": 0.25}),
+        ({"merge": "partial:0"}, {"merge": "partial", "beta": 0}),
+        ({"merge": "partial:1"}, {"merge": "partial", "beta": 1.0}),
+        ({"bootstrap": "authors"}, {"bootstrap": "authors"}),
+        ({"server_lr": 0.25, "shards": 4}, {"server_lr": 0.25, "shards": 4}),
+        ({"min_workers": 3, "max_members": 3}, {"min_workers": 3, "max_members": 3}),
+        ({"lease_s": 4.0, "heartbeat_s": 1.9}, {"lease_s": 4.0, "heartbeat_s": 1.9}),
+        (
+            {"bucket_bytes": 4, "max_frame_bytes": 65536},
+            {"bucket_bytes": 4, "max_frame_bytes": 65536},
+        ),
+        ({"token": "s3cret"}, {"token": "s3cret"}),
+    ],
+)
+def test_good_specs(spec, settings):
+    assert ServerConfig.parse(**spec) == ServerConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            {"sync": "bsp"},
+            "unknown sync 'bsp', known are bulk, asynchronous, ssp, did you mean 'bulk'",
+        ),
+        ({"weights": "samples"}, "unknown weights 'samples', .*, did you mean 'by_samples'"),
+        ({"work": "fixd:1"}, "unknown work 'fixd', .*, did you mean 'fixed'"),
+        ({"codec": "topk"}, "codec 'topk' does not fit .*missing a required argument: 'density'"),
+        ({"codec": "topk:1%"}, "argument '1%' of codec 'topk:1%' is not a number"),
+        ({"codec": "topk:0"}, r"topk's density is 0, it must be in \(0, 1\]"),
+        ({"codec": "float16"}, "unknown codec 'float16', .*, did you mean 'fp16'"),
+        ({"codec": "none"}, "did you mean 'dense'"),
+        ({"merge": "avg"}, "unknown merge 'avg', known are reset, carry, eager, mix, partial"),
+        ({"merge": "mix:1"}, r"alpha of merge 'mix' is 1, it must be in \[0, 1\)"),
+        ({"merge": "mix:-0.1"}, r"alpha of merge 'mix' is -0.1"),
+        ({"merge": "partial:1.5"}, r"beta of merge 'partial' is 1.5, it must be in \[0, 1\]"),
+        ({"merge": "partial:nan"}, "beta of merge 'partial' is nan"),
+        ({"bootstrap": "author"}, "unknown bootstrap 'author', known are fixed, authors, did you"),
+        ({"server_lr": 0.0}, "server_lr is 0.0, it must be finite and > 0"),
+        ({"server_lr": -1}, "server_lr is -1"),
+        ({"server_lr": float("inf")}, "server_lr is inf"),
+        ({"server_lr": "1"}, "server_lr is '1'"),
+        ({"shards": 0}, "shards is 0, it must be a whole number >= 1"),
+        ({"shards": 1.5}, "shards is 1.5"),
+        ({"shards": True}, "shards is True"),
+        ({"min_workers": 0}, "min_workers is 0, it must be a whole number >= 1"),
+        ({"max_members": 0}, "max_members is 0"),
+        ({"min_workers": 5, "max_members": 4}, "max_members is 4, it must be >= min_workers = 5"),
+        ({"bucket_bytes": 3}, "bucket_bytes is 3, it must be a whole number >= 4"),
+        ({"bucket_bytes": 6}, "bucket_bytes is 6, it must be a multiple of 4"),
+        ({"max_frame_bytes": 65535}, "max_frame_bytes is 65535, it must be .* >= 65536"),
+        (
+            {"bucket_bytes": MIB, "max_frame_bytes": MIB - 1},
+            "bucket_bytes is 1048576, which takes frames of 1048576 bytes with codec 'dense', "
+            "but max_frame_bytes is 1048575",
+        ),
+        (
+            {"bucket_bytes": MIB, "max_frame_bytes": MIB, "codec": "topk:1"},
+            "frames of 2097152 bytes with codec 'topk:1', but max_frame_bytes is 1048576",
+        ),
+        ({"lease_s": 0}, "lease_s is 0, it must be finite and > 0"),
+        ({"idle_timeout_s": float("nan")}, "idle_timeout_s is nan"),
+        ({"heartbeat_s": -2.0}, "heartbeat_s is -2.0"),
+        (
+            {"heartbeat_s": 10.0},
+            "heartbeat_s is 10, it must be less than half of lease_s = 20",
+        ),
+        ({"token": ""}, "token has 0 characters, it must have 1 to 4096"),
+        ({"token": "x" * 4097}, "token has 4097 characters"),
+        ({"token": 17}, "token is of type int, it must be text"),
+        ({"bucket_byte": 4}, "unknown setting 'bucket_byte', .*, did you mean 'bucket_bytes'"),
+        ({"sync": None}, "sync is None, it must be a policy object with 'ready'"),
+        ({"codec": 7}, "codec is 7, it must be a policy object with 'add_to'"),
+        ({"work": "fixed:10", "merge": "carry"}, "merge 'carry' keeps what a worker does while"),
+        ({"work": "fixed:1", "bootstrap": "authors"}, "bootstrap 'authors' is about the first"),
+        ({"sync": "bulk:0"}, "merges no push that is 1 round old"),
+        ({"sync": "ssp:2", "work": "until_model"}, "ssp's bound of 2 steps would not hold"),
+        ({"sync": "ssp:2", "work": "fixed:3"}, "every push makes 3, so it would act as 0"),
+        ({"weights": "by_staleness:0.5"}, "give two equal pushes of a bulk round 2 in all, not 1"),
+        ({"sync": "asynchronous", "weights": "by_steps"}, "by_steps compares the pushes"),
+        (
+            {"sync": "asynchronous", "weights": "normalized(by_staleness)"},
+            "normalized makes the weight of a single push 1",
+        ),
+    ],
+)
+def test_bad_specs(spec, sentence):
+    with pytest.raises(ConfigError, match=sentence) as caught:
+        ServerConfig.parse(**spec)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert not text.endswith(".")
+
+
+def test_a_text_where_a_policy_belongs_says_who_takes_texts():
+    with pytest.raises(ConfigError, match=r"sync is 'ssp:2', it must be .*ServerConfig\.parse"):
+        ServerConfig(sync="ssp:2")
+
+
+def test_a_configuration_is_frozen_keyword_only_and_checked_when_replaced():
+    config = ServerConfig()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.shards = 2
+    with pytest.raises(TypeError):
+        ServerConfig(bulk())
+    assert dataclasses.replace(config, shards=2).shards == 2
+    with pytest.raises(ConfigError, match="shards is 0"):
+        dataclasses.replace(config, shards=0)
+
+
+def test_a_token_is_never_printed():
+    config = ServerConfig(token="s3cret")
+    assert "s3cret" not in repr(config)
+    assert "s3cret" not in repr(parse_url("aiops://s3cret@host"))
+    assert "s3cret" not in str(parse_url("aiops://s3cret@host")[0])
+
+
+class Sign:
+    """A user's own codec."""
+
+    name = "sign"
+    wire_id = 200
+    dtype = "float32"
+
+    def init(self, n):
+        return None
+
+    def encode(self, update, residual):
+        return (np.sign(update),), None
+
+    def check(self, payload, n):
+        return -1
+
+    def add_to(self, acc, payload, weight):
+        acc += weight
+
+    def payload_bytes(self, n):
+        return 4 * n
+
+
+def test_a_users_codec_needs_a_number_of_its_own():
+    assert ServerConfig(codec=Sign()).codec.wire_id == 200
+    for number in (0, 1, 4, 256):
+        codec = Sign()
+        codec.wire_id = number
+        with pytest.raises(
+            ConfigError,
+            match=f"codec 'sign' has wire id {number}, it must be in 1..255 and none of",
+        ):
+            ServerConfig(codec=codec)
+
+
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [
+        ("dense", dense()),
+        ("fp16", fp16()),
+        ("bf16", bf16()),
+        ("topk:0.01", topk(0.01)),
+        ("topk:1e-05", topk(0.00001)),
+        ("topk:1", topk(1)),
+    ],
+)
+def test_a_worker_rebuilds_the_codec_from_its_name(text, codec):
+    assert parse_codec(text) == codec
+    assert parse_codec(codec.name) == codec
+
+
+def test_the_name_tables():
+    assert list(SYNC) == ["bulk", "asynchronous", "ssp"]
+    assert list(WORK) == ["fixed", "until_model"]
+    assert list(CODEC) == ["dense", "fp16", "bf16", "topk"]
+    assert set(WEIGHTS) == {
+        "uniform", "by_samples", "by_steps", "constant", "by_staleness", "hinge",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoints"),
+    [
+        ("aiops://localhost:4711", [Endpoint("localhost", 4711)]),
+        ("aiops://localhost", [Endpoint("localhost", 4711)]),
+        ("  AIOPS://host:1/ ", [Endpoint("host", 1)]),
+        ("aiops://10.0.0.1:65535", [Endpoint("10.0.0.1", 65535)]),
+        ("aiops://[::1]:5000", [Endpoint("::1", 5000)]),
+        ("aiops://[fe80::1%eth0]", [Endpoint("fe80::1%eth0", 4711)]),
+        (
+            "aiops://a:1,b,[2001:db8::2]:3",
+            [Endpoint("a", 1), Endpoint("b", 4711), Endpoint("2001:db8::2", 3)],
+        ),
+        ("aiops://s3cret@host", [Endpoint("host", 4711, "s3cret")]),
+        ("aiops://t@a:1,b:2", [Endpoint("a", 1, "t"), Endpoint("b", 2, "t")]),
+        ("aiops://p%40ss%2Fw%25@host", [Endpoint("host", 4711, "p@ss/w%")]),
+        ("aiops://user:word@host", [Endpoint("host", 4711, "user:word")]),
+        ("aiops://a,b@c@host", [Endpoint("host", 4711, "a,b@c")]),
+    ],
+)
+def test_good_urls(url, endpoints):
+    assert parse_url(url) == tuple(endpoints)
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("localhost:4711", "the url has no scheme, it must look like aiops://host:port"),
+        ("", "the url has no scheme"),
+        ("http://host", "scheme 'http' is unknown, the supported one is 'aiops'"),
+        ("aiops+tls://host", "scheme 'aiops\\+tls' is not supported, the supported one is 'aiops'"),
+        ("aiops://", "address '' has no host"),
+        ("aiops://:4711", "address ':4711' has no host"),
+        ("aiops://a,,b", "address '' has no host"),
+        ("aiops://a,", "address '' has no host"),
+        ("aiops://host:0", r"port of address 'host:0' must be in 1\.\.65535"),
+        ("aiops://host:65536", "port of address 'host:65536' must be in"),
+        ("aiops://host:", "address 'host:' is not host:port"),
+        ("aiops://host:x", "address 'host:x' is not host:port"),
+        ("aiops://host:-1", "address 'host:-1' is not host:port"),
+        ("aiops://host:" + "9" * 5000, "is not host:port"),
+        ("aiops://::1", r"address '::1' is not host:port \(IPv6 stands in brackets"),
+        ("aiops://::1:4711", "IPv6 stands in brackets"),
+        ("aiops://[::1", "is not host:port"),
+        ("aiops://[localhost]", "has no IPv6 address in its brackets"),
+        ("aiops://[127.0.0.1]:1", "has no IPv6 address in its brackets"),
+        ("aiops://[]:1", "has no IPv6 address in its brackets"),
+        ("aiops://my host", "is not host:port"),
+        ("aiops://host/run", "url part 'host/run' has a path"),
+        ("aiops://host?x=1", "has a path, a server has none"),
+        ("aiops://@host", "token has 0 characters, it must have 1 to 4096"),
+        ("aiops://" + "x" * 4097 + "@host", "token has 4097 characters"),
+    ],
+)
+def test_bad_urls(url, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        parse_url(url)
+
+
+@pytest.mark.parametrize("rest", ["host:x", "host/run", "", "[::1", "host:99999"])
+def test_a_bad_url_does_not_tell_its_token(rest):
+    with pytest.raises(ConfigError) as caught:
+        parse_url(f"aiops://s3cret@{rest}")
+    assert not re.search("s3cret", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "text"),
+    [(Endpoint("host", 1), "host:1"), (Endpoint("::1", 4711, "t"), "[::1]:4711")],
+)
+def test_an_endpoint_reads_like_an_address(endpoint, text):
+    assert str(endpoint) == text
+    assert parse_url(f"aiops://{endpoint}") == (Endpoint(endpoint.host, endpoint.port),)
