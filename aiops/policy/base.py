@@ -43,7 +43,7 @@ class RoundView:
 
     Attributes:
         version: Rounds closed so far.
-        held: Pushes that wait to be merged, by worker.
+        held: Pushes that wait to be merged, by worker, in the order of arrival.
         clocks: Local steps finished, for every live member and no one else. A member that joins late starts at
             the slowest member's clock.
         now: Seconds of the loop's clock.

@@ -6,6 +6,7 @@ versions, and no numbers of the model.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -50,6 +51,11 @@ class Bulk:
         return True
 
 
+# The earliest push alone: what came while a merge was under way is not averaged with it.
+def _first(view: RoundView) -> AbstractSet[WorkerId]:
+    return frozenset(itertools.islice(view.held, 1))
+
+
 @dataclass(frozen=True, slots=True)
 class Asynchronous:
     """Asynchronous parallel (Downpour SGD, Dean et al., 2012): merge on arrival, answer at once."""
@@ -60,8 +66,8 @@ class Asynchronous:
         return None
 
     def ready(self, view: RoundView) -> AbstractSet[WorkerId]:
-        """Return everybody with a push."""
-        return frozenset(view.held)
+        """Return whose push came first: each makes a version of its own, at its own weight."""
+        return _first(view)
 
     def may_proceed(self, worker: WorkerId, view: RoundView) -> bool:
         """Return True: nobody waits."""
@@ -89,8 +95,8 @@ class StaleSynchronous:
         return None
 
     def ready(self, view: RoundView) -> AbstractSet[WorkerId]:
-        """Return everybody with a push."""
-        return frozenset(view.held)
+        """Return whose push came first: each makes a version of its own, at its own weight."""
+        return _first(view)
 
     def may_proceed(self, worker: WorkerId, view: RoundView) -> bool:
         """Return whether the worker leads the slowest live member by at most ``bound`` steps."""

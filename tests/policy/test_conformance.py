@@ -115,7 +115,7 @@ def test_sync_policies_answer_every_round(make):
         assert ready <= view.held.keys(), "only held pushes are merged"
         assert policy.ready(view) == ready
         if view.held.keys() >= view.clocks.keys():
-            assert ready == view.held.keys(), "nobody is missing, so nothing waits"
+            assert bool(ready) == bool(view.held), "nobody is missing, so something is merged"
         # The set is the caller's to keep: it must not follow the view.
         assert isinstance(ready, frozenset)
         for worker in range(3):
