@@ -32,7 +32,7 @@ class Meter:
         overlap_s: Part of ``sync_s`` in which a local step was under way.
         step_s: Smoothed duration of a local step.
         last_sync_s: Duration of the last sync.
-        steps_per_round: Local steps of the last rounds.
+        steps_per_round: Local steps of the last pushes.
         spans: The last spans, in the order they ended.
     """
 
@@ -68,13 +68,14 @@ class Meter:
         self.wait_s += stop - start
         self.spans.append(Span("wait", start, stop))
 
-    def pushing(self, now: float) -> None:
-        """Note that a sync starts."""
+    def pushing(self, now: float, *, n_steps: int) -> None:
+        """Note that a sync starts, with a push of so many local steps."""
         self._sync_since = now
         self._recent.clear()
+        self.steps_per_round.append(n_steps)
 
-    def arrived(self, at: float, *, n_steps: int) -> None:
-        """Note that the model of the running sync came in at ``at``, and the steps behind the next push."""
+    def arrived(self, at: float) -> None:
+        """Note that the model of the running sync came in at ``at``."""
         since = self._sync_since
         if since is None:
             return
@@ -85,7 +86,6 @@ class Meter:
         for span in self._recent:
             self.overlap_s += max(0.0, min(span.stop, at) - max(span.start, since))
         self._recent.clear()
-        self.steps_per_round.append(n_steps)
         self.spans.append(Span("sync", since, at))
 
     @property

@@ -15,13 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aiops.errors import StalePush
+from aiops.errors import ConfigError, StalePush
 from aiops.kernels import swap_update, weighted_add
 from aiops.worker.client import Client
 from aiops.worker.meter import Meter
 from aiops.worker.ticket import Snapshot
 
 Vector = NDArray[np.float32]
+
+MERGES = ("reset", "carry", "eager", "mix", "partial")
+BOOTSTRAPS = ("fixed", "authors")
 
 
 class Move(enum.Enum):
@@ -41,12 +44,25 @@ class Rule:
         alpha: Share of its own model that "mix" keeps.
         beta: Share of the progress that "partial" keeps.
         bootstrap: "fixed", or "authors" to count the first steps twice as the prototype does.
+
+    Raises:
+        ConfigError: A name is unknown, or a share is outside its limits.
     """
 
     merge: str = "reset"
     alpha: float = 0.5
     beta: float = 0.5
     bootstrap: str = "fixed"
+
+    def __post_init__(self) -> None:
+        if self.merge not in MERGES:
+            raise ConfigError(f"merge is {self.merge!r}, known are {', '.join(MERGES)}")
+        if self.bootstrap not in BOOTSTRAPS:
+            raise ConfigError(f"bootstrap is {self.bootstrap!r}, known are {', '.join(BOOTSTRAPS)}")
+        if not 0.0 <= self.alpha < 1.0:
+            raise ConfigError(f"alpha of merge 'mix' is {self.alpha!r}, it must be in [0, 1)")
+        if not 0.0 <= self.beta <= 1.0:
+            raise ConfigError(f"beta of merge 'partial' is {self.beta!r}, it must be in [0, 1]")
 
 
 @dataclass(slots=True)
@@ -81,10 +97,19 @@ class Overlap:
     Attributes:
         version: Version of the model the current phase started from.
         n_steps: Local steps since the last push.
+        mail_at: When the model in the mailbox came, in seconds of the worker's clock.
+        under_way: Whether a push has not been answered, or its model not been taken yet.
+        restarts: Times that a push came too late to be merged, so that the worker began anew.
     """
 
     def __init__(
-        self, x: Vector, version: int, rule: Rule, *, min_steps: int = 1, max_steps: int | None = None
+        self,
+        x: Vector,
+        version: int,
+        rule: Rule,
+        *,
+        min_steps: int = 1,
+        max_steps: int | None = None,
     ) -> None:
         self.version = version
         self.n_steps = 0
@@ -93,7 +118,10 @@ class Overlap:
         self.max_steps = max_steps
         self._base = x.copy()
         self._out = np.empty_like(x)
-        self._under_way = False
+        self.under_way = False
+        self._lost = False
+        self.mail_at = 0.0
+        self.restarts = 0
         # The one-slot mailbox: written by the sync side, taken by the compute side; assignment is atomic.
         self._mail: Snapshot | None = None
         self._n_samples = 0
@@ -112,14 +140,22 @@ class Overlap:
         """Say what to do at this boundary."""
         if self.n_steps < self.min_steps:
             return Move.COMPUTE
-        if not self._under_way or self._mail is not None:
+        if not self.under_way or self._mail is not None:
             return Move.PUSH
         if self.max_steps is not None and self.n_steps >= self.max_steps:
             return Move.WAIT
         return Move.COMPUTE
 
-    def deliver(self, snapshot: Snapshot) -> None:
-        """Put the arrived model into the mailbox; the compute side takes it at a step boundary."""
+    def deliver(self, snapshot: Snapshot, *, at: float = 0.0, merged: bool = True) -> None:
+        """Put the arrived model into the mailbox; the compute side takes it at a step boundary.
+
+        Args:
+            snapshot: The model; its memory is the mailbox's until the compute side's next :meth:`push`.
+            at: When it came, in seconds of the worker's clock.
+            merged: Whether the push that it answers is in it. If not, that push came too late to be merged.
+        """
+        self.mail_at = at
+        self._lost = not merged
         self._mail = snapshot
 
     @property
@@ -127,7 +163,7 @@ class Overlap:
         """The model that waits to be adopted."""
         return self._mail
 
-    def push(self, x: Vector) -> Update:
+    def push(self, x: Vector) -> Update | None:
         """Take this phase's progress out and adopt the model that has arrived, if any.
 
         With u the progress ``x - base`` and W the new model, u is what is pushed, always whole, and ``x`` becomes:
@@ -142,9 +178,13 @@ class Overlap:
             x: float32, shape (n,): the live parameters, changed in place.
 
         Returns:
-            The update to push; its values are good until the next call.
+            The update to push; its values are good until the next call. None where the last push came too late:
+            what was computed since belongs to a model that is gone, ``x`` is the new one, and nothing is pushed.
         """
         new, out, base = self._mail, self._out, self._base
+        if new is not None and self._lost:
+            self.adopt(x)
+            return None
         update = self._update(out)
         if new is None:
             np.subtract(x, base, out=out)
@@ -155,23 +195,25 @@ class Overlap:
             swap_update(x, base, new.flat, out=out)
         else:
             np.subtract(x, base, out=out)
-            self._adopt(x, new, out)
+            self._merge(x, new, out)
             np.copyto(base, x)
-        if new is not None:
-            self.version = new.version
-            self.min_steps, self.max_steps = new.min_steps, new.max_steps
-        self._mail = None
-        self._under_way = True
-        self._clear()
+        self._turn(new)
+        self.under_way = True
         return update
 
-    def restart(self, x: Vector, snapshot: Snapshot) -> None:
-        """Begin anew from a model, after the server could not use the last push: ``x`` becomes the model."""
-        np.copyto(x, snapshot.flat)
-        np.copyto(self._base, snapshot.flat)
-        self.version = snapshot.version
-        self._mail, self._under_way = None, False
-        self._clear()
+    def adopt(self, x: Vector) -> None:
+        """Begin anew from the arrived model, with nothing to push: a blocking round does, and one that was too late.
+
+        Args:
+            x: float32, shape (n,): becomes the model.
+        """
+        new = self._mail
+        assert new is not None
+        np.copyto(x, new.flat)
+        np.copyto(self._base, new.flat)
+        self.restarts += self._lost
+        self._turn(new)
+        self.under_way = self._lost = False
 
     def rebase(self, x: Vector) -> None:
         """Take ``x`` as what was adopted, where the worker cannot hold the model exactly (16-bit floats)."""
@@ -181,11 +223,16 @@ class Overlap:
         loss = self._loss_sum / self._n_losses if self._n_losses else float("nan")
         return Update(out, self.version, self.n_steps, self._n_samples, loss)
 
-    def _clear(self) -> None:
+    # A new phase begins, from this model if there is one.
+    def _turn(self, new: Snapshot | None) -> None:
+        if new is not None:
+            self.version = new.version
+            self.min_steps, self.max_steps = new.min_steps, new.max_steps
+        self._mail = None
         self.n_steps = self._n_samples = self._n_losses = 0
         self._loss_sum = 0.0
 
-    def _adopt(self, x: Vector, new: Snapshot, progress: Vector) -> None:
+    def _merge(self, x: Vector, new: Snapshot, progress: Vector) -> None:
         match self.rule.merge:
             case "mix":
                 x *= np.float32(self.rule.alpha)
@@ -200,6 +247,32 @@ class Overlap:
                 weighted_add(x, progress, kept[self.rule.merge])
             case _:
                 raise AssertionError(f"no merge rule {self.rule.merge!r}")
+
+
+async def exchange(ps: Client, update: Update, out: Vector, meter: Meter) -> tuple[Snapshot, bool]:
+    """Push an update and return the model that answers it, and whether the update was merged.
+
+    One that the server finds too old is lost; the newest model comes instead, to begin anew from.
+
+    Args:
+        ps: The client.
+        update: What to push; on loan until this returns.
+        out: Where the model goes, float32, shape (n,).
+        meter: Tells the server how fast this worker is.
+    """
+    try:
+        return await ps.push_flat(
+            update.values,
+            base=update.base,
+            n_samples=update.n_samples,
+            n_steps=update.n_steps,
+            loss=update.loss,
+            out=out,
+            step_s=meter.step_s,
+            sync_s=meter.last_sync_s,
+        ), True
+    except StalePush:
+        return await ps.pull_flat(out), False
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,27 +325,11 @@ async def overlapped(
     pushes: asyncio.Queue[Update] = asyncio.Queue(1)
     arrived = asyncio.Event()
     arriving, newest = np.empty_like(x), x.copy()
-    stale: list[Snapshot] = []
 
     async def sync() -> None:
         while True:
-            update = await pushes.get()
-            try:
-                snapshot = await ps.push_flat(
-                    update.values,
-                    base=update.base,
-                    n_samples=update.n_samples,
-                    n_steps=update.n_steps,
-                    loss=update.loss,
-                    out=arriving,
-                    step_s=meter.step_s,
-                    sync_s=meter.last_sync_s,
-                )
-            except StalePush:
-                snapshot = await ps.pull_flat(arriving)
-                stale.append(snapshot)
-            meter.arrived(loop.time(), n_steps=update.n_steps)
-            machine.deliver(snapshot)
+            snapshot, merged = await exchange(ps, await pushes.get(), arriving, meter)
+            machine.deliver(snapshot, at=loop.time(), merged=merged)
             arrived.set()
 
     async def compute() -> None:
@@ -286,21 +343,19 @@ async def overlapped(
                 await arrived.wait()
                 meter.waited(start, loop.time())
                 move = Move.PUSH
-            mail = machine.mail
-            if mail is not None:
+            if machine.mail is not None:
                 arrived.clear()
-                np.copyto(newest, mail.flat)
-                if mail.done:
+                meter.arrived(machine.mail_at)
+                np.copyto(newest, machine.mail.flat)
+                if machine.mail.done:
                     return
-                if stale and stale.pop() is mail:
-                    machine.restart(x, mail)
-                    continue
             if stop is not None and stop():
                 return
             if move is Move.PUSH:
                 update = machine.push(x)
-                meter.pushing(loop.time())
-                pushes.put_nowait(update)
+                if update is not None:
+                    meter.pushing(loop.time(), n_steps=update.n_steps)
+                    pushes.put_nowait(update)
 
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from aiops.errors import StalePush
 from aiops.worker.client import Client
 from aiops.worker.meter import Meter
-from aiops.worker.overlap import LocalStep, Step, Vector
+from aiops.worker.overlap import LocalStep, Move, Overlap, Rule, Step, Vector, exchange
 
 
 async def blocking(
@@ -40,39 +39,25 @@ async def blocking(
     """
     loop = asyncio.get_running_loop()
     meter = meter or Meter(loop.time())
-    base, update, new = x.copy(), np.empty_like(x), np.empty_like(x)
-    version, n_steps = ps.version, ps.policy.min_steps
+    policy, new = ps.policy, np.empty_like(x)
+    machine = Overlap(x, ps.version, Rule(), min_steps=policy.min_steps, max_steps=policy.max_steps)
     while stop is None or not stop():
-        n_samples, losses = 0, []
-        for _ in range(n_steps):
+        move = Move.COMPUTE
+        while move is Move.COMPUTE:
             start = loop.time()
             told = await step(x) or Step()
             meter.stepped(start, loop.time())
-            n_samples += told.n_samples
-            if told.loss is not None:
-                losses.append(told.loss)
-        np.subtract(x, base, out=update)
+            move = machine.stepped(n_samples=told.n_samples, loss=told.loss)
+        update = machine.push(x)
+        assert update is not None
         start = loop.time()
-        meter.pushing(start)
-        try:
-            snapshot = await ps.push_flat(
-                update,
-                base=version,
-                n_samples=n_samples,
-                n_steps=n_steps,
-                loss=float(np.mean(losses)) if losses else float("nan"),
-                out=new,
-                step_s=meter.step_s,
-                sync_s=meter.last_sync_s,
-            )
-        except StalePush:
-            # The others closed rounds without this worker; what it did is too old to be merged.
-            snapshot = await ps.pull_flat(new)
-        meter.arrived(loop.time(), n_steps=n_steps)
+        meter.pushing(start, n_steps=update.n_steps)
+        # A push that the others left too far behind is lost; the newest model comes all the same.
+        snapshot, merged = await exchange(ps, update, new, meter)
+        meter.arrived(loop.time())
         meter.waited(start, loop.time())
-        np.copyto(x, snapshot.flat)
-        np.copyto(base, snapshot.flat)
-        version, n_steps = snapshot.version, snapshot.min_steps
+        machine.deliver(snapshot, merged=merged)
+        machine.adopt(x)
         if snapshot.done:
             break
     return x

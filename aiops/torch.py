@@ -1,0 +1,155 @@
+"""PyTorch: :func:`attach` keeps a module in sync with a parameter server, three lines in an existing loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from aiops.api import connect
+from aiops.errors import ConfigError
+from aiops.sync import Link as SyncLink
+from aiops.types import DTYPE_IDS, TensorSpec
+from aiops.worker.client import Client
+from aiops.worker.overlap import Rule, Vector
+
+
+class Link(SyncLink):
+    """A module's line to its parameter server; made by :func:`attach`. See :class:`aiops.sync.Link`."""
+
+    def __init__(
+        self, tensors: Mapping[str, torch.Tensor], client: Client, *, rule: Rule | None
+    ) -> None:
+        self._tensors = dict(tensors)
+        super().__init__(
+            client,
+            [
+                TensorSpec(name, tuple(tensor.shape), _dtype(tensor))
+                for name, tensor in tensors.items()
+            ],
+            gather=lambda flat: self._copy(flat, into_module=False),
+            scatter=lambda flat: self._copy(flat, into_module=True),
+            exact=all(tensor.dtype is torch.float32 for tensor in tensors.values()),
+            rule=rule,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint needs beside the module's and the optimizer's: counters, and residuals.
+
+        The residuals (what compression left behind) are tensors of their own, float32, by key of the agreed table.
+        """
+        residuals = self._client.residuals()
+        return {
+            "clock": self._client.clock,
+            "n_values": self._client.table.size,
+            "residuals": {key: torch.from_numpy(rest.copy()) for key, rest in residuals.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state_dict`.
+
+        Raises:
+            ConfigError: It belongs to another model, or something is missing.
+        """
+        missing = {"clock", "n_values", "residuals"} - set(state)
+        if missing:
+            raise ConfigError(f"state has no {', '.join(sorted(missing))}")
+        if state["n_values"] != self._client.table.size:
+            raise ConfigError(
+                f"state is of {state['n_values']} values, the model has {self._client.table.size}"
+            )
+        residuals = {int(key): rest.numpy() for key, rest in state["residuals"].items()}
+        self._client.restore_residuals(residuals)
+        self._client.clock = int(state["clock"])
+
+    # torch converts types, devices and strides on the way; a flat vector is seen as tensors without a copy.
+    @torch.no_grad()
+    def _copy(self, flat: Vector, *, into_module: bool) -> None:
+        whole, at = torch.from_numpy(flat), 0
+        for tensor in self._tensors.values():
+            part = whole[at : at + tensor.numel()].view(tensor.shape)
+            at += tensor.numel()
+            if into_module:
+                tensor.copy_(part)
+            else:
+                part.copy_(tensor)
+
+
+def attach(
+    module: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    url: str,
+    *,
+    name: str | None = None,
+    buffers: bool = True,
+    merge: str | None = None,
+    alpha: float = 0.5,
+    beta: float = 0.5,
+    connect_timeout_s: float = 10.0,
+    give_up_s: float = 600.0,
+) -> Link:
+    """Connect a module to a parameter server and load the server's parameters into it.
+
+    The first worker's parameters become the server's; every later one receives them. Trained parameters
+    (``requires_grad``) and floating-point buffers (BatchNorm statistics) are kept in sync, of any float dtype, device
+    and stride. Frozen parameters and integer buffers stay as they are. The optimizer's state stays local.
+
+    Args:
+        module: What is trained.
+        optimizer: What trains it.
+        url: Where the server is: ``aiops://[token@]host[:port]``.
+        name: What this worker is called; see :func:`aiops.connect`.
+        buffers: Whether floating-point buffers are kept in sync; they are averaged like parameters.
+        merge: What becomes of the local model when the global one arrives, instead of what the server says: "reset"
+            (the NBSync authors' rule), "carry", "eager", "mix" or "partial" (see :class:`aiops.Rule`); for overlapped
+            servers only. "partial" with ``beta=0.5`` bears the largest learning rates in our measurements.
+        alpha: For "mix".
+        beta: For "partial".
+        connect_timeout_s: How long to wait for a server.
+        give_up_s: How long a lost connection is tried to be replaced before :meth:`Link.step` raises.
+
+    Returns:
+        The link: call ``link.step(n_samples=len(batch))`` after every ``optimizer.step()``, and ``link.close()``, or
+        use it as ``with attach(...) as link``.
+
+    Raises:
+        ConfigError: The URL, the merge rule or the module cannot be used.
+        ConnectFailed: No server answered in time.
+        ShapeMismatch: The server holds another model; the message names the first tensor that differs.
+    """
+    rule = None if merge is None else Rule(merge, alpha, beta)
+    tensors = _tensors(module, optimizer, buffers=buffers)
+    client = connect(url, name=name, connect_timeout_s=connect_timeout_s, give_up_s=give_up_s)
+    return Link(tensors, client, rule=rule)
+
+
+def _tensors(
+    module: torch.nn.Module, optimizer: torch.optim.Optimizer, *, buffers: bool
+) -> dict[str, torch.Tensor]:
+    trained = {name: param for name, param in module.named_parameters() if param.requires_grad}
+    if not trained:
+        raise ConfigError("module has no parameter that requires a gradient, nothing to train")
+    known = {id(param) for group in optimizer.param_groups for param in group["params"]}
+    strangers = [name for name, param in trained.items() if id(param) not in known]
+    if len(strangers) == len(trained):
+        raise ConfigError(f"optimizer has none of the module's parameters (no {strangers[0]!r})")
+    tensors: dict[str, torch.Tensor] = dict(trained)
+    if buffers:
+        kept = module.state_dict().keys()
+        tensors |= {
+            name: buffer
+            for name, buffer in module.named_buffers()
+            if buffer.is_floating_point() and name in kept
+        }
+    for name, tensor in tensors.items():
+        if _dtype(tensor) not in DTYPE_IDS:
+            names = ", ".join(DTYPE_IDS)
+            raise ConfigError(f"tensor {name!r} is {_dtype(tensor)}, known are {names}")
+        if tensor.layout is not torch.strided or tensor.is_meta:
+            raise ConfigError(f"tensor {name!r} is sparse or has no memory, dense ones are needed")
+    return tensors
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
