@@ -159,6 +159,11 @@ class Link:
             finally:
                 self._thread.close()
 
+    def restart_meter(self) -> None:
+        """Measure from now on, as if the link had just been made."""
+        self._since = time.perf_counter()
+        self.meter = Meter(self._since)
+
     def status(self) -> dict[str, Any]:
         """Return the server's state as plain values."""
         return self._thread.run(self._client.status())

@@ -1,0 +1,37 @@
+"""``aiops pull``: the newest parameters as a file."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+from numpy.typing import NDArray
+
+from aiops.api import connect
+from aiops.cli.run import run
+from aiops.cli.tensors import save
+from aiops.errors import ConnectFailed
+
+
+@click.command()
+@click.argument("url")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--timeout-s", type=float, default=10.0, show_default=True, help="To connect.")
+def pull(url: str, file: Path, *, timeout_s: float) -> None:
+    """Write the newest parameters of the server at URL to FILE (safetensors)."""
+    version, tensors = run(_pull(url, timeout_s))
+    save(file, tensors)
+    values = sum(tensor.size for tensor in tensors.values())
+    click.echo(f"{file}: version {version}, {len(tensors)} tensors, {values} values")
+
+
+async def _pull(url: str, timeout_s: float) -> tuple[int, dict[str, NDArray[Any]]]:
+    async with connect(url, connect_timeout_s=timeout_s, give_up_s=0.0) as ps:
+        try:
+            async with asyncio.timeout(timeout_s):
+                tensors = await ps.init()
+        except TimeoutError:
+            raise ConnectFailed(f"{url} has no parameters to give within {timeout_s:g} s") from None
+        return ps.version, tensors

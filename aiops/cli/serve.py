@@ -1,0 +1,157 @@
+"""``aiops serve``: a standalone server process."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import tomllib
+
+from aiops.api import Server
+from aiops.api import serve as make_server
+from aiops.cli.run import LOOPS, LoopName, Signals, run
+from aiops.cli.tensors import load, save
+from aiops.config import BootstrapName, ServerConfig, preset
+from aiops.errors import ConfigError
+from aiops.policy.preset import PRESETS
+
+log = logging.getLogger("aiops.server")
+
+
+def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+    if path is None:
+        return
+    try:
+        settings = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
+    known = {option.name for option in context.command.params}
+    for name in settings:
+        if name.replace("-", "_") not in known:
+            raise ConfigError(f"{path} sets {name!r}, which is no option of serve")
+    context.default_map = {name.replace("-", "_"): value for name, value in settings.items()}
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    is_eager=True,
+    expose_value=False,
+    callback=_defaults,
+    help="TOML file with these options by name; the command line wins.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
+@click.option(
+    "--port", type=int, default=4711, show_default=True, help="Port to bind; 0 takes a free one."
+)
+@click.option(
+    "--algorithm",
+    type=click.Choice(sorted(PRESETS)),
+    help="Settings of a published algorithm; single options win.",
+)
+@click.option("--sync", help="When a round closes: bulk, asynchronous, ssp:3.")
+@click.option(
+    "--weights", help="What a push weighs: by_samples, uniform, by_staleness:0.5, a*b, ..."
+)
+@click.option("--work", help="Local steps between pushes: until_model:1,50 (overlap) or fixed:10.")
+@click.option("--codec", help="How updates travel: dense, fp16, bf16, topk:0.01.")
+@click.option("--merge", help="Overlap: reset, carry, eager, mix:0.5, partial:0.5.")
+@click.option(
+    "--bootstrap", type=click.Choice(get_args(BootstrapName)), help="Overlap: first push."
+)
+@click.option("--server-lr", type=float, help="What a merged update is multiplied by.")
+@click.option("--shards", type=int, help="Partitions of the parameters.")
+@click.option("--min-workers", type=int, help="No round closes before so many workers have pushed.")
+@click.option("--max-members", type=int, help="Most workers at one time.")
+@click.option("--rounds", type=int, help="Tell workers to end after so many versions.")
+@click.option("--lease-s", type=float, help="Silence after which a worker is dropped, in seconds.")
+@click.option("--heartbeat-s", type=float, help="Time between signs of life, in seconds.")
+@click.option("--idle-timeout-s", type=float, help="Longest transfer without progress, in seconds.")
+@click.option("--bucket-bytes", type=int, help="Largest bucket.")
+@click.option("--max-frame-bytes", type=int, help="Largest frame accepted.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    envvar="AIOPS_TOKEN_FILE",
+    help="File with the secret that workers must show.  [env: AIOPS_TOKEN_FILE]",
+)
+@click.option("--insecure", is_flag=True, help="Bind beyond this machine without a token.")
+@click.option(
+    "--init",
+    "start",
+    type=click.Path(path_type=Path),
+    help="Parameters to start from: safetensors.",
+)
+@click.option(
+    "--save", "end", type=click.Path(path_type=Path), help="Write the parameters there at the end."
+)
+@click.option("--loop", type=click.Choice(LOOPS), default="auto", help="Event loop.")
+def serve(
+    host: str,
+    port: int,
+    *,
+    algorithm: str | None,
+    token_file: Path | None,
+    insecure: bool,
+    start: Path | None,
+    end: Path | None,
+    rounds: int | None,
+    loop: LoopName,
+    **settings: Any,  # noqa: ANN401 -- click passes the options of ServerSpec by name
+) -> int:
+    """Serve parameters; the first line on stdout is the URL for workers.
+
+    SIGTERM or Ctrl-C says goodbye to the workers and ends; a second one ends at once.
+    """
+    spec: dict[str, Any] = dict(preset(algorithm)) if algorithm else {}
+    spec |= {name: value for name, value in settings.items() if value is not None}
+    spec["token"] = _token(token_file)
+    config = ServerConfig.parse(**spec)
+    if config.token is None and not insecure and not _is_local(host):
+        raise ConfigError(
+            f"host {host} can be reached from other machines and there is no token: "
+            "give --token-file, or --insecure to let everybody in"
+        )
+    params = None if start is None else load(start)
+    server = make_server(host, port, config=config, params=params, rounds=rounds)
+    return run(_serve(server, end), loop=loop)
+
+
+async def _serve(server: Server, end: Path | None) -> int:
+    with Signals() as signals:
+        async with server:
+            click.echo(server.url)
+            log.info("serving at %s", server.url)
+            async with asyncio.TaskGroup() as tasks:
+                waiters = [
+                    tasks.create_task(server.wait()),
+                    tasks.create_task(signals.asked.wait()),
+                ]
+                await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+                waiters[1].cancel()
+                if signals.asked.is_set():
+                    if end is not None and server.service.store.seeded:
+                        save(end, server.params())
+                    await server.stop("server was told to end")
+    return signals.code
+
+
+def _token(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read the token file {path}: {error.strerror}") from None
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,44 @@
+"""``aiops status``: what a server is doing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from aiops.api import connect
+from aiops.cli.run import run
+
+
+@click.command()
+@click.argument("url")
+@click.option("--json", "as_json", is_flag=True, help="Print it for programs.")
+@click.option("--timeout-s", type=float, default=10.0, show_default=True, help="To connect.")
+def status(url: str, *, as_json: bool, timeout_s: float) -> None:
+    """Print what the server at URL is doing."""
+    report = run(_ask(url, timeout_s))
+    if as_json:
+        click.echo(msgspec.json.encode(report).decode())
+        return
+    click.echo(f"version   {report['version']}")
+    if report["waiting"]:
+        click.echo(f"state     {report['waiting']}")
+    for member in report["members"]:
+        name = f" ({member['name']})" if member["name"] else ""
+        state = "" if member["connected"] else ", disconnected"
+        click.echo(
+            f"worker    {member['worker']}{name}: {member['merged']} pushes merged, "
+            f"{member['clock']} local steps{state}"
+        )
+    for name, count in report["counters"].items():
+        click.echo(f"count     {name}: {count}")
+
+
+async def _ask(url: str, timeout_s: float) -> dict[str, Any]:
+    async with connect(url, name=None, connect_timeout_s=timeout_s, give_up_s=0.0) as ps:
+        report = await ps.status()
+        # The one who asks is a member while it asks; nobody wants to read about that.
+        report["members"] = [m for m in report["members"] if m["worker"] != ps.worker]
+        report["n_members"] -= 1
+        return report
