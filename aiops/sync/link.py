@@ -181,13 +181,13 @@ class Link:
         if move is Move.COMPUTE:
             return False
         if move is Move.WAIT:
-            self._wait(None)
+            self._wait()
         if self._machine.mail is not None:
             return self._arrive()
         self._push()
         if self.overlap:
             return False
-        self._wait(None)
+        self._wait()
         return self._arrive()
 
     # A model is here: the next push and the adoption are one pass (overlapped), or computing goes on from it.
@@ -227,19 +227,22 @@ class Link:
         snapshot, merged = await exchange(self._client, update, self._new, self.meter)
         self._machine.deliver(snapshot, at=time.perf_counter(), merged=merged)
 
-    def _wait(self, deadline: float | None) -> None:
+    # Stand still until the model is here, and say so: overlapped workers without a largest number of steps never do.
+    def _wait(self) -> None:
         start = time.perf_counter()
-        try:
-            # The event of an earlier model may still be set, or be set late: the mailbox decides.
-            while self._machine.mail is None:
-                left_s = None if deadline is None else max(0.0, deadline - time.perf_counter())
-                if not self._arrived.wait(left_s):
-                    waited_s = time.perf_counter() - start
-                    raise DeadlineExceeded("the model", peer="the server", waited_s=waited_s)
-                self._arrived.clear()
-                self._raise_lost()
-        finally:
-            self.meter.waited(start, time.perf_counter())
+        self._wait_until(None)
+        self.meter.waited(start, time.perf_counter())
+
+    def _wait_until(self, deadline: float | None) -> None:
+        start = time.perf_counter()
+        # The event of an earlier model may still be set, or be set late: the mailbox decides.
+        while self._machine.mail is None:
+            self._raise_lost()
+            left_s = None if deadline is None else max(0.0, deadline - time.perf_counter())
+            if not self._arrived.wait(left_s):
+                waited_s = time.perf_counter() - start
+                raise DeadlineExceeded("the model", peer="the server", waited_s=waited_s)
+            self._arrived.clear()
 
     def _raise_lost(self) -> None:
         if self._flying is None or not self._flying.done():
@@ -255,10 +258,10 @@ class Link:
         deadline = time.perf_counter() + timeout_s
         try:
             if self._machine.under_way:
-                self._wait(deadline)
+                self._wait_until(deadline)
             if self._machine.n_steps:
                 self._push()
-                self._wait(deadline)
+                self._wait_until(deadline)
         except DeadlineExceeded as error:
             log.info("closing without the last push merged: %s", error)
         self._scatter(self._thread.run(self._newest(max(1.0, deadline - time.perf_counter()))))

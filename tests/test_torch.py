@@ -1,0 +1,321 @@
+"""attach(): an ordinary PyTorch loop against a real server, over real sockets, from threads as users run them."""
+
+import copy
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import aiops.torch  # noqa: E402
+from aiops.api import serve  # noqa: E402
+from aiops.errors import ConfigError, ConnectFailed, ShapeMismatch  # noqa: E402
+from aiops.sync import LoopThread  # noqa: E402
+
+
+@pytest.fixture
+def serving():
+    """Start servers in a loop of their own; returns a function that gives a running server."""
+    thread = LoopThread("server")
+    servers = []
+
+    def start(**spec):
+        async def enter():
+            return await serve(**spec).__aenter__()
+
+        servers.append(thread.run(enter()))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        thread.run(server.stop())
+    thread.close()
+
+
+def net(seed=0):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 1)
+    )
+
+
+def sgd(model, lr=0.05):
+    return torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=lr)
+
+
+def steps(model, optimizer, link, n, *, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    for _ in range(n):
+        x = torch.randn(16, 4, generator=draw)
+        ((model(x) - x.sum(1, keepdim=True)) ** 2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        link.step(n_samples=len(x))
+
+
+def together(*work):
+    """Run functions in threads of their own; raises what the first failing one raised."""
+    errors = []
+
+    def guarded(function):
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(function,)) for function in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def flat(model):
+    return torch.cat([t.detach().double().flatten() for t in model.state_dict().values()])
+
+
+def test_three_lines_train_two_workers_and_nobody_waits(serving):
+    server = serving(work="until_model", min_workers=2)
+    losses, meters = {}, {}
+
+    def worker(i):
+        model = net(i)
+        optimizer = sgd(model)
+        link = aiops.torch.attach(model, optimizer, server.url)
+        steps(model, optimizer, link, 200, seed=i)
+        meters[i] = link.meter
+        link.close()
+        x = torch.randn(500, 4, generator=torch.Generator().manual_seed(9))
+        losses[i] = float(((model.eval()(x) - x.sum(1, keepdim=True)) ** 2).mean().detach())
+
+    together(lambda: worker(0), lambda: worker(1))
+    assert server.version > 3
+    assert all(loss < 1.0 for loss in losses.values()), losses
+    for meter in meters.values():
+        # The compute thread never waited for the network.
+        assert (meter.waits, meter.wait_s) == (0, 0.0)
+        assert meter.n_steps == 200
+        assert meter.overlap_ratio > 0.5
+
+
+def test_blocking_workers_hold_the_same_bits_after_every_round(serving):
+    server = serving(work="fixed:5", min_workers=2)
+    models = [net(0), net(1)]
+    seen = {0: [], 1: []}
+
+    def worker(i):
+        optimizer = sgd(models[i])
+        with aiops.torch.attach(models[i], optimizer, server.url) as link:
+            for r in range(4):
+                steps(models[i], optimizer, link, 5, seed=10 * i + r)
+                seen[i].append((link.version, flat(models[i])[:-1].numpy().tobytes()))
+            assert link.meter.waits == link.meter.rounds == 4
+
+    together(lambda: worker(0), lambda: worker(1))
+    assert [version for version, _ in seen[0]] == [1, 2, 3, 4]
+    assert [v for v, _ in seen[1]] == [1, 2, 3, 4]
+    # num_batches_tracked is an integer and stays with its worker; it is 40th of 60 values, so compare by name.
+    for name in models[0].state_dict():
+        if not name.endswith("num_batches_tracked"):
+            assert torch.equal(models[0].state_dict()[name], models[1].state_dict()[name]), name
+
+
+def test_one_blocking_worker_equals_plain_local_training_to_the_last_bit(serving):
+    server = serving(work="fixed:1", weights="uniform")
+    alone, attached = net(3), net(3)
+    optimizer = sgd(attached)
+    with aiops.torch.attach(attached, optimizer, server.url) as link:
+        steps(attached, optimizer, link, 20)
+
+    class Nothing:
+        def step(self, **_):
+            pass
+
+    steps(alone, sgd(alone), Nothing(), 20)
+    # params + (new - params) rounds once more than the optimizer does: equal to one unit in the last place.
+    torch.testing.assert_close(flat(alone), flat(attached), rtol=0, atol=3e-7)
+
+
+def test_a_later_worker_receives_the_servers_parameters_and_buffers(serving):
+    server = serving(work="fixed:5")
+    first, second = net(0), net(1)
+    optimizer = sgd(first)
+    with aiops.torch.attach(first, optimizer, server.url) as link:
+        steps(first, optimizer, link, 10)
+        with aiops.torch.attach(second, sgd(second), server.url) as late:
+            assert late.version == 2
+            assert torch.equal(second[0].weight, first[0].weight)
+            assert torch.equal(second[1].running_mean, first[1].running_mean)
+            assert second[1].running_mean.abs().sum() > 0
+
+
+def test_buffers_can_be_left_out(serving):
+    server = serving(work="fixed:1")
+    model = net()
+    optimizer = sgd(model)
+    with aiops.torch.attach(model, optimizer, server.url, buffers=False) as link:
+        steps(model, optimizer, link, 2)
+        assert server.params().keys() == dict(model.named_parameters()).keys()
+
+
+def test_frozen_parameters_are_not_sent_and_stay_as_they_are(serving):
+    server = serving(work="fixed:1")
+    model = net()
+    model[0].requires_grad_(False)
+    before = model[0].weight.clone()
+    optimizer = sgd(model)
+    with aiops.torch.attach(model, optimizer, server.url) as link:
+        steps(model, optimizer, link, 3)
+    assert "0.weight" not in server.params()
+    assert torch.equal(model[0].weight, before)
+
+
+def test_sixteen_bit_parameters_train_and_their_rounding_is_not_pushed(serving):
+    server = serving(work="fixed:1")
+    model = torch.nn.Linear(8, 4).to(torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with aiops.torch.attach(model, optimizer, server.url) as link:
+        kept = flat(model)
+        for _ in range(5):
+            # Nothing is trained, so nothing may move, however the rounding falls.
+            optimizer.zero_grad()
+            link.step()
+        assert torch.equal(flat(model), kept)
+        model(torch.ones(2, 8, dtype=torch.bfloat16)).sum().backward()
+        optimizer.step()
+        moved = flat(model)
+        link.step()
+        assert not torch.equal(moved, kept)
+        assert torch.equal(flat(model), moved)
+    assert server.params()["weight"].dtype == "float32"
+
+
+def test_a_parameter_in_any_memory_layout_arrives_where_it_belongs(serving):
+    server = serving(work="fixed:1")
+    model = torch.nn.Linear(6, 4, bias=False)
+    model.weight = torch.nn.Parameter(torch.arange(24.0).reshape(6, 4).t())
+    assert not model.weight.is_contiguous()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with aiops.torch.attach(model, optimizer, server.url) as link:
+        model(torch.eye(6)).sum().backward()
+        optimizer.step()
+        link.step()
+        assert torch.equal(model.weight, torch.arange(24.0).reshape(6, 4).t() - 1)
+        assert not model.weight.is_contiguous()
+    assert (server.params()["weight"] == model.weight.detach().numpy()).all()
+
+
+def test_residuals_survive_a_checkpoint(serving):
+    server = serving(work="fixed:1", codec="topk:0.1")
+    model = net()
+    optimizer = sgd(model)
+    with aiops.torch.attach(model, optimizer, server.url) as link:
+        steps(model, optimizer, link, 3)
+        state = copy.deepcopy(link.state_dict())
+    assert state["clock"] == 3
+    assert state["residuals"][0].abs().sum() > 0
+    with aiops.torch.attach(model, optimizer, server.url) as link:
+        link.load_state_dict(state)
+        again = link.state_dict()
+        assert again["clock"] == 3
+        assert torch.equal(again["residuals"][0], state["residuals"][0])
+        with pytest.raises(ConfigError, match="state has no clock, residuals"):
+            link.load_state_dict({"n_values": 1})
+        with pytest.raises(ConfigError, match="state is of 7 values, the model has"):
+            link.load_state_dict({**state, "n_values": 7})
+
+
+def test_the_module_holds_the_newest_global_model_after_close(serving):
+    server = serving(work="until_model")
+    model = net()
+    optimizer = sgd(model)
+    with aiops.torch.attach(model, optimizer, server.url) as link:
+        steps(model, optimizer, link, 30)
+    for name, value in server.params().items():
+        assert (model.state_dict()[name].numpy() == value).all(), name
+
+
+def test_nothing_is_flushed_when_the_loop_ends_with_an_error(serving):
+    server = serving(work="fixed:100")
+    model = net()
+    optimizer = sgd(model)
+
+    def fail():
+        with aiops.torch.attach(model, optimizer, server.url) as link:
+            steps(model, optimizer, link, 3)
+            raise FloatingPointError("loss is NaN")
+
+    with pytest.raises(FloatingPointError, match="loss is NaN"):
+        fail()
+    assert server.version == 0
+
+
+def test_the_end_of_training_is_told_and_the_final_model_loaded(serving):
+    server = serving(work="fixed:2", rounds=3)
+    model = net()
+    optimizer = sgd(model)
+    with aiops.torch.attach(model, optimizer, server.url) as link:
+        for _ in range(100):
+            steps(model, optimizer, link, 1)
+            if link.done:
+                break
+        assert link.meter.n_steps == 6
+    assert (model.state_dict()["0.weight"].numpy() == server.params()["0.weight"]).all()
+
+
+@pytest.mark.parametrize("merge", ["reset", "carry", "eager", "mix", "partial"])
+def test_every_merge_rule_can_be_chosen_by_the_worker(serving, merge):
+    server = serving(work="until_model")
+    model = net()
+    optimizer = sgd(model)
+    with aiops.torch.attach(model, optimizer, server.url, merge=merge, beta=0.5) as link:
+        steps(model, optimizer, link, 20)
+        assert link.meter.rounds > 1
+        assert torch.isfinite(flat(model)).all()
+
+
+def test_what_cannot_be_attached_is_refused_before_any_socket_opens():
+    model = net()
+    nowhere = "aiops://127.0.0.1:1"
+    with pytest.raises(ConfigError, match="merge is 'partail'"):
+        aiops.torch.attach(model, sgd(model), nowhere, merge="partail")
+    with pytest.raises(ConfigError, match="scheme 'http' is unknown"):
+        aiops.torch.attach(model, sgd(model), "http://localhost")
+    with pytest.raises(ConfigError, match="optimizer has none of the module's parameters"):
+        aiops.torch.attach(model, sgd(net()), nowhere)
+    with pytest.raises(ConfigError, match="no parameter that requires a gradient"):
+        aiops.torch.attach(net().requires_grad_(False), sgd(model), nowhere)
+    with pytest.raises(ConfigError, match="tensor 'weight' is complex64, known are float32"):
+        odd = torch.nn.Linear(2, 2, bias=False, dtype=torch.complex64)
+        aiops.torch.attach(odd, torch.optim.SGD(odd.parameters(), lr=1.0), nowhere)
+
+
+def test_a_missing_server_is_told_with_its_address():
+    model = net()
+    with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1: Connection refused"):
+        aiops.torch.attach(model, sgd(model), "aiops://127.0.0.1:1", connect_timeout_s=0.2)
+
+
+def test_another_model_is_refused_with_the_first_tensor_that_differs(serving):
+    server = serving()
+    first, other = net(), torch.nn.Linear(4, 9)
+    with ExitStack() as stack:
+        stack.enter_context(aiops.torch.attach(first, sgd(first), server.url))
+        with pytest.raises(ShapeMismatch, match=r"tensor 'weight' stands where '0\.weight'"):
+            aiops.torch.attach(other, sgd(other), server.url)
+
+
+def test_a_server_that_is_gone_for_good_ends_the_loop_with_a_typed_error(serving):
+    server = serving(work="fixed:1")
+    model = net()
+    optimizer = sgd(model)
+    link = aiops.torch.attach(model, optimizer, server.url, give_up_s=0.3)
+    steps(model, optimizer, link, 2)
+    server.service._loop.call_soon_threadsafe(server.service.stop, "gone")
+    server._listener._server.close()
+    with pytest.raises(ConnectFailed):
+        steps(model, optimizer, link, 1000)
+    link.close()
