@@ -1,0 +1,48 @@
+"""Every example runs, as its first lines say."""
+
+import asyncio
+import importlib.util
+import pathlib
+
+import pytest
+
+from aiops.sim.virtual import VirtualLoop
+
+EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_example_is_tested():
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {
+        "asyncio_only",
+        "overlap",
+        "three_lines",
+    }
+
+
+async def test_two_workers_that_disagree_meet_in_the_middle():
+    ends = await example("asyncio_only").main()
+    assert ends == pytest.approx([2.0, 2.0], abs=0.01)
+
+
+def test_an_hour_at_two_sites_without_a_wait():
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        fast, slow = runner.run(example("overlap").main())
+        assert runner.get_loop().time() > 3600
+    assert (fast.waits, slow.waits) == (0, 0)
+    assert fast.n_steps > 2.9 * slow.n_steps
+
+
+async def test_three_lines_learn_the_digits():
+    pytest.importorskip("torch")
+    import aiops
+
+    async with aiops.serve() as server:
+        accuracy = await asyncio.to_thread(example("three_lines").main, server.url, 6)
+    assert accuracy > 0.9
