@@ -9,12 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-# Serving and connecting.
-from aiops.api import VERSION as __version__
-from aiops.api import Server, connect, serve
-
-# Settings.
-from aiops.config import ServerConfig, preset
+# Connecting.
+from aiops.api.connecting import connect
 
 # What can go wrong.
 from aiops.errors import (
@@ -43,8 +39,22 @@ from aiops.worker.overlap import Rule, Step, overlapped
 from aiops.worker.rounds import blocking
 from aiops.worker.ticket import Snapshot, Ticket
 
+# Serving and its settings, and PyTorch, are loaded by whoever asks for them.
 if TYPE_CHECKING:
     from aiops import torch as torch
+    from aiops.api.serving import Server as Server
+    from aiops.api.serving import serve as serve
+    from aiops.config import ServerConfig as ServerConfig
+    from aiops.config import preset as preset
+
+    __version__: str
+
+_LATER = {
+    "Server": "aiops.api.serving",
+    "ServerConfig": "aiops.config",
+    "preset": "aiops.config",
+    "serve": "aiops.api.serving",
+}
 
 __all__ = [
     "AiopsError",
@@ -81,6 +91,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
     if name == "torch":
         return importlib.import_module("aiops.torch")
+    if name == "__version__":
+        return importlib.import_module("aiops.api.version").version()
     raise AttributeError(f"module 'aiops' has no attribute {name!r}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aiops.api import connect
+from aiops.api.connecting import connect
 from aiops.errors import ConfigError
 from aiops.sync import Link as SyncLink
 from aiops.types import DTYPE_IDS, TensorSpec

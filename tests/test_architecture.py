@@ -48,7 +48,7 @@ MAY_USE_THREADS = {
     "torch": "a training loop without asyncio steps while a background loop does the network",
 }
 MAY_SPAWN_TASKS = {
-    "api.py": "the server is a context manager: it ends its one task and waits for it in __aexit__",
+    "api/serving.py": "the server is a context manager: it ends its one task and waits for it in __aexit__",
     "launch/process.py": "a child is a context manager: its task ends with the pipe, __aexit__ waits for it",
     "worker/client.py": "the client is a context manager: it ends its tasks and waits for them in __aexit__",
 }

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import aiops.torch  # noqa: E402
-from aiops.api import serve  # noqa: E402
+from aiops.api.serving import serve  # noqa: E402
 from aiops.errors import ConfigError, ConnectFailed, ShapeMismatch  # noqa: E402
 from aiops.sync import LoopThread  # noqa: E402
 

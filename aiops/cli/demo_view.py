@@ -64,7 +64,7 @@ class View:
         return self.code or 130
 
     def _line(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)  # noqa: T201
+        print(text, file=self._stream, flush=True)
 
 
 class Bars(View):

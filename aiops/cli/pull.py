@@ -9,7 +9,7 @@ from typing import Any
 import click
 from numpy.typing import NDArray
 
-from aiops.api import connect
+from aiops.api.connecting import connect
 from aiops.cli.run import run
 from aiops.cli.tensors import save
 from aiops.errors import ConnectFailed

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
 import click
-import tomllib
 
-from aiops.api import Server
-from aiops.api import serve as make_server
+from aiops.api.serving import Server
+from aiops.api.serving import serve as make_server
 from aiops.cli.run import LOOPS, LoopName, Signals, run
 from aiops.cli.tensors import load, save
 from aiops.config import BootstrapName, ServerConfig, preset

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from aiops.api import connect
+from aiops.api.connecting import connect
 from aiops.cli.run import run
 
 

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from aiops.api import connect
+from aiops.api.connecting import connect
 from aiops.config import parse_url
 from aiops.data import Dataset, load
 from aiops.errors import ConfigError

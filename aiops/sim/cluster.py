@@ -9,7 +9,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, Self, Unpack
 
-from aiops.api import Server, connect_over, serve_on
+from aiops.api.connecting import connect_over
+from aiops.api.serving import Server, serve_on
 from aiops.config import ServerSpec
 from aiops.transport.base import Connection, Receiver
 from aiops.transport.memory import Link, MemoryConnection, MemoryNetwork

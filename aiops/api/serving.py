@@ -1,21 +1,18 @@
-"""The two doors into the house: :func:`serve` and :func:`connect`. Wiring only."""
+"""The server's door: :func:`serve`. Wiring only."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-import time
-import uuid
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import Any, Protocol, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aiops.api.version import version
 from aiops.codec.table import WIRE_IDS
-from aiops.config import ServerConfig, ServerSpec, parse_codec, parse_url
+from aiops.config import ServerConfig, ServerSpec
 from aiops.errors import ConfigError
 from aiops.policy.place import by_bytes
 from aiops.server.peer import Peer
@@ -24,13 +21,6 @@ from aiops.server.status import status
 from aiops.transport import tcp
 from aiops.transport.base import Connection, Listener, Receiver
 from aiops.worker.bucket import check_finite, pack, specs_of, unpack
-from aiops.worker.client import Client
-from aiops.worker.link import Dial, Identity, Link
-
-try:
-    VERSION = version("aiops-ps")
-except PackageNotFoundError:  # a source tree that was never installed
-    VERSION = "0+unknown"
 
 
 class Listen(Protocol):
@@ -74,7 +64,7 @@ class Server:
         """
         codecs = {**WIRE_IDS, self._config.codec.wire_id: self._config.codec}
         self.service = service = Service(
-            self._config, place=by_bytes(), codecs=codecs, library=VERSION, rounds=self._rounds
+            self._config, place=by_bytes(), codecs=codecs, library=version(), rounds=self._rounds
         )
         if self._params is not None:
             self._seed(service, self._params)
@@ -202,82 +192,6 @@ def serve_on(
 ) -> Server:
     """Return a server on any transport; see :func:`serve`."""
     return Server(listen, _config(config, spec), params=params, rounds=_rounds(rounds))
-
-
-def connect(
-    url: str,
-    *,
-    name: str | None = None,
-    incarnation: int | None = None,
-    connect_timeout_s: float = 10.0,
-    give_up_s: float = 600.0,
-    max_frame_bytes: int = 16 * 1024**3,
-) -> Client:
-    """Return a client to be entered with ``async with``.
-
-    Args:
-        url: ``aiops://[token@]host[:port][,host[:port]...]``; the hosts are tried in order.
-        name: What this worker is called, unique among workers. A worker that comes back under its name takes the
-            place of its earlier life at once. A random one unless given.
-        incarnation: Which life of that name this is; the number of nanoseconds on the system's clock unless given.
-        connect_timeout_s: How long the first connection may take to come about.
-        give_up_s: How long a lost connection is tried to be replaced before tickets fail.
-        max_frame_bytes: Largest frame accepted from the server.
-
-    Raises:
-        ConfigError: The URL is wrong; no socket was opened.
-    """
-    endpoints = parse_url(url)
-    addresses = [(endpoint.host, endpoint.port) for endpoint in endpoints]
-
-    async def dial(make_receiver: Callable[[], Receiver], *, idle_timeout_s: float) -> Connection:
-        return await tcp.connect(
-            addresses,
-            make_receiver,
-            max_frame_bytes=max_frame_bytes,
-            idle_timeout_s=idle_timeout_s,
-            connect_timeout_s=min(10.0, connect_timeout_s),
-        )
-
-    return connect_over(
-        dial,
-        token=endpoints[0].token,
-        name=name,
-        incarnation=incarnation,
-        connect_timeout_s=connect_timeout_s,
-        give_up_s=give_up_s,
-    )
-
-
-def connect_over(
-    dial: Dial,
-    *,
-    token: str | None = None,
-    name: str | None = None,
-    incarnation: int | None = None,
-    connect_timeout_s: float = 10.0,
-    give_up_s: float = 600.0,
-    rng: random.Random | None = None,
-) -> Client:
-    """Return a client over any transport; see :func:`connect`. ``rng`` spreads redials."""
-    identity = Identity(
-        identity=name or uuid.uuid4().hex,
-        incarnation=time.time_ns() if incarnation is None else incarnation,
-        name=name or "",
-        token=token,
-        library=VERSION,
-    )
-
-    def make_link() -> Link:
-        return Link(
-            dial,
-            identity,
-            connect_timeout_s=connect_timeout_s,
-            give_up_s=give_up_s,
-            rng=rng or random.Random(identity.identity),
-        )
-
-    return Client(make_link, parse_codec)
 
 
 def _config(config: ServerConfig | None, spec: ServerSpec) -> ServerConfig:

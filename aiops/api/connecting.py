@@ -1,0 +1,91 @@
+"""The worker's door: :func:`connect`. Wiring only."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable
+
+from aiops.api.version import version
+from aiops.config import parse_codec, parse_url
+from aiops.transport import tcp
+from aiops.transport.base import Connection, Receiver
+from aiops.worker.client import Client
+from aiops.worker.link import Dial, Identity, Link
+
+
+def connect(
+    url: str,
+    *,
+    name: str | None = None,
+    incarnation: int | None = None,
+    connect_timeout_s: float = 10.0,
+    give_up_s: float = 600.0,
+    max_frame_bytes: int = 16 * 1024**3,
+) -> Client:
+    """Return a client to be entered with ``async with``.
+
+    Args:
+        url: ``aiops://[token@]host[:port][,host[:port]...]``; the hosts are tried in order.
+        name: What this worker is called, unique among workers. A worker that comes back under its name takes the
+            place of its earlier life at once. A random one unless given.
+        incarnation: Which life of that name this is; the number of nanoseconds on the system's clock unless given.
+        connect_timeout_s: How long the first connection may take to come about.
+        give_up_s: How long a lost connection is tried to be replaced before tickets fail.
+        max_frame_bytes: Largest frame accepted from the server.
+
+    Raises:
+        ConfigError: The URL is wrong; no socket was opened.
+    """
+    endpoints = parse_url(url)
+    addresses = [(endpoint.host, endpoint.port) for endpoint in endpoints]
+
+    async def dial(make_receiver: Callable[[], Receiver], *, idle_timeout_s: float) -> Connection:
+        return await tcp.connect(
+            addresses,
+            make_receiver,
+            max_frame_bytes=max_frame_bytes,
+            idle_timeout_s=idle_timeout_s,
+            connect_timeout_s=min(10.0, connect_timeout_s),
+        )
+
+    return connect_over(
+        dial,
+        token=endpoints[0].token,
+        name=name,
+        incarnation=incarnation,
+        connect_timeout_s=connect_timeout_s,
+        give_up_s=give_up_s,
+    )
+
+
+def connect_over(
+    dial: Dial,
+    *,
+    token: str | None = None,
+    name: str | None = None,
+    incarnation: int | None = None,
+    connect_timeout_s: float = 10.0,
+    give_up_s: float = 600.0,
+    rng: random.Random | None = None,
+) -> Client:
+    """Return a client over any transport; see :func:`connect`. ``rng`` spreads redials."""
+    identity = Identity(
+        identity=name or uuid.uuid4().hex,
+        incarnation=time.time_ns() if incarnation is None else incarnation,
+        name=name or "",
+        token=token,
+        library=version(),
+    )
+
+    def make_link() -> Link:
+        return Link(
+            dial,
+            identity,
+            connect_timeout_s=connect_timeout_s,
+            give_up_s=give_up_s,
+            rng=rng or random.Random(identity.identity),
+        )
+
+    return Client(make_link, parse_codec)
