@@ -1,0 +1,118 @@
+"""What the faces ask of their arguments, before any work: a wrong one gives one clear error.
+
+The compiled twins index without bounds checks, so nothing reaches them that did not pass here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+F32 = npt.NDArray[np.float32]
+U32 = npt.NDArray[np.uint32]
+U16 = npt.NDArray[np.uint16]
+
+FLOAT32 = np.dtype(np.float32)
+UINT32 = np.dtype(np.uint32)
+UINT16 = np.dtype(np.uint16)
+
+# Half a unit above the largest float32, from where on a double rounds to infinity.
+WEIGHT_LIMIT = float(np.finfo(np.float32).max) * (1 + 2**-25)
+
+
+def vector(
+    name: str,
+    array: npt.NDArray[Any],
+    dtype: np.dtype[Any],
+    *,
+    length: int = -1,
+    like: str = "",
+    written: bool = False,
+) -> int:
+    """Check that ``array`` is a vector that a kernel can use, and return its length.
+
+    Args:
+        name: What the face calls it.
+        array: Anything a caller may have passed.
+        dtype: The dtype it must have.
+        length: The length it must have; -1 allows any.
+        like: What sets ``length``, for the message.
+        written: Whether the kernel writes to it.
+
+    Raises:
+        TypeError: It is no numpy array or has another dtype.
+        ValueError: It is not one-dimensional, C-contiguous, aligned, of the right length, or
+            writable where it must be.
+    """
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"{name} is of type {type(array).__name__}, it must be a numpy array")
+    if array.dtype != dtype:
+        raise TypeError(f"{name} has dtype {array.dtype}, it must be {dtype}")
+    if array.ndim != 1:
+        raise ValueError(f"{name} has {array.ndim} dimensions, it must have 1")
+    size = array.size
+    flags = array.flags
+    # carray: contiguous, aligned and writable in one look, which is what nearly every array is.
+    if not flags.carray:
+        if not flags.c_contiguous:
+            raise ValueError(
+                f"{name} has a stride of {array.strides[0]} bytes, it must be contiguous:"
+                f" {array.itemsize} bytes"
+            )
+        if not flags.aligned:
+            raise ValueError(f"{name} is not aligned to the {array.itemsize} bytes of a value")
+        if written:
+            raise ValueError(f"{name} is read-only, it must be writable")
+    if 0 <= length != size:
+        raise ValueError(f"{name} has {size} values, it must have {length}, {like}")
+    return size
+
+
+def apart(
+    name: str,
+    array: npt.NDArray[Any],
+    other_name: str,
+    other: npt.NDArray[Any],
+    *,
+    same: bool = False,
+) -> None:
+    """Check that two vectors share no memory.
+
+    Args:
+        name: What the face calls the first one.
+        array: A vector that the kernel writes.
+        other_name: What the face calls the second one.
+        other: A vector that the kernel reads or writes.
+        same: Whether both may be the very same values.
+
+    Raises:
+        ValueError: They overlap.
+    """
+    # Both are contiguous, so the bounds that numpy compares are all there is to know.
+    if not np.may_share_memory(array, other):
+        return
+    if not (same and _address(array) == _address(other)):
+        raise ValueError(f"{name} and {other_name} overlap in memory, they must be apart")
+
+
+def weight(value: float, name: str = "weight") -> float:
+    """Return ``value`` as a float that is finite in float32 as well.
+
+    Args:
+        value: A merge weight, dimensionless.
+        name: What the face calls it.
+
+    Raises:
+        ValueError: It is NaN or too large.
+    """
+    number = float(value)
+    if not abs(number) < WEIGHT_LIMIT:
+        raise ValueError(f"{name} is {number}, it must be finite and below {WEIGHT_LIMIT:.8g}")
+    return number
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

@@ -1,0 +1,11 @@
+import numpy as np
+import numpy.typing as npt
+
+def simd_level() -> int: ...
+def select_topk(
+    x: npt.NDArray[np.float32],
+    k: int,
+    index: npt.NDArray[np.uint32],
+    value: npt.NDArray[np.float32],
+    level: int = -1,
+) -> int: ...
