@@ -1,6 +1,6 @@
 """No framework: a server and two workers in one program, with numpy and await.
 
-    python examples/asyncio_only.py
+Run it as ``python examples/asyncio_only.py``.
 """
 
 from __future__ import annotations

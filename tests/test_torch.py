@@ -288,8 +288,8 @@ def test_what_cannot_be_attached_is_refused_before_any_socket_opens():
         aiops.torch.attach(model, sgd(net()), nowhere)
     with pytest.raises(ConfigError, match="no parameter that requires a gradient"):
         aiops.torch.attach(net().requires_grad_(False), sgd(model), nowhere)
+    odd = torch.nn.Linear(2, 2, bias=False, dtype=torch.complex64)
     with pytest.raises(ConfigError, match="tensor 'weight' is complex64, known are float32"):
-        odd = torch.nn.Linear(2, 2, bias=False, dtype=torch.complex64)
         aiops.torch.attach(odd, torch.optim.SGD(odd.parameters(), lr=1.0), nowhere)
 
 

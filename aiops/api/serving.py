@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self, Unpack
@@ -176,9 +177,7 @@ def serve(
     if not 0 <= port <= 65535:
         raise ConfigError(f"port is {port}, it must be in 0..65535")
 
-    async def listen(make_receiver: Callable[[], Receiver], **limits: Any) -> Listener:
-        return await tcp.listen(host, port, make_receiver, **limits)
-
+    listen = functools.partial(tcp.listen, host, port)
     return Server(listen, settings, params=params, rounds=_rounds(rounds))
 
 

@@ -34,6 +34,7 @@ def save(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
     Raises:
         ConfigError: It cannot be written.
     """
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     part = path.with_name(path.name + ".part")
@@ -42,5 +43,5 @@ def save(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
         with part.open("rb") as file:
             os.fsync(file.fileno())
         part.replace(path)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"cannot write {path}: {error}") from None

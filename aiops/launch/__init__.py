@@ -1,0 +1,1 @@
+"""Processes on one machine, and the demo that runs on them."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from aiops.data import Dataset, load
 from aiops.errors import ConfigError
 from aiops.launch.demo_job import Job, Outcome, Point, Report, Result
 from aiops.launch.process import Child
+from aiops.policy.table import parse_merge, parse_work
 from aiops.sim.relay import Relay, WanLink
 from aiops.worker.client import Client
 
@@ -87,6 +89,9 @@ class DemoSettings:
         for name in ("step_s", "budget_s", "lr"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}, it must be > 0")
+        # The server processes would refuse these, too, but only after everything has started.
+        parse_work(f"fixed:{self.fedavg_steps}")
+        parse_merge(self.merge)
         if not 0 < self.target < 1:
             raise ConfigError(f"target is {self.target!r}, it must be between 0 and 1")
 
@@ -212,6 +217,7 @@ async def _watch(
     settings: DemoSettings, data: Dataset, judge: Client, name: str, tell: Tell
 ) -> list[Point]:
     start, curve = time.perf_counter(), list[Point]()
+    clocks: tuple[int, ...] = ()
     images = np.asarray(data.x_test, np.float32).reshape(len(data.x_test), -1)
     over = False
     while not over:
@@ -222,6 +228,9 @@ async def _watch(
             accuracy = await asyncio.to_thread(accuracy_of, model, images, data.y_test)
             curve.append(Point(at, judge.version, accuracy))
         status = await judge.status()
+        members = [m["clock"] for m in status["members"] if m["name"] != "judge"]
+        if len(members) == settings.n_workers:
+            clocks = tuple(members)
         tell(
             Progress(
                 name,
@@ -229,7 +238,7 @@ async def _watch(
                 settings.budget_s,
                 judge.version,
                 curve[-1].accuracy,
-                tuple(m["clock"] for m in status["members"] if m["name"] != "judge"),
+                clocks,
             )
         )
         if not over:
@@ -255,7 +264,7 @@ def accuracy_of(
 
 def _time_to(target: float, curve: Sequence[Point]) -> float | None:
     # One lucky evaluation is no arrival: the next one must agree.
-    for point, following in zip(curve, curve[1:], strict=False):
+    for point, following in itertools.pairwise(curve):
         if point.accuracy >= target and following.accuracy >= target:
             return point.at
     return None

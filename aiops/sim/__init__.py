@@ -1,0 +1,1 @@
+"""Simulation: virtual time, clusters inside one loop, emulated links."""

@@ -5,9 +5,10 @@ On :class:`aiops.sim.virtual.VirtualLoop` an hour of it takes under a second, th
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Mapping
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 from aiops.api.connecting import connect_over
 from aiops.api.serving import Server, serve_on
@@ -56,10 +57,7 @@ class Cluster:
 
     async def start(self) -> None:
         """Start a server, the first or the one after :meth:`Server.stop`."""
-
-        async def listen(make_receiver: Callable[[], Receiver], **options: Any) -> Any:
-            return await self._network.listen("server", make_receiver, **options)
-
+        listen = functools.partial(self._network.listen, "server")
         server = serve_on(listen, params=self._params, rounds=self._rounds, **self._spec)
         self.server = await server.__aenter__()
 

@@ -46,7 +46,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.elapsed_s
 
     def run_in_executor(
-        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
         """Run ``func`` at once, in this thread."""
         future: asyncio.Future[T] = self.create_future()

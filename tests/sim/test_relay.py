@@ -60,7 +60,10 @@ async def test_connections_through_one_relay_share_its_line():
     data = bytes(60_000)
     link = WanLink(20e6, 0.0)
     async with echo() as port, Relay("127.0.0.1", port, link) as relay:
-        took = [took for _, took in await asyncio.gather(*(round_trip(relay.port, data) for _ in range(2)))]
+        took = [
+            took
+            for _, took in await asyncio.gather(*(round_trip(relay.port, data) for _ in range(2)))
+        ]
     assert max(took) >= link.transfer_s(2 * len(data))
 
 

@@ -1,6 +1,7 @@
 """NBSync's state machine by itself, and its invariants on a cluster in virtual time."""
 
 import asyncio
+import itertools
 import math
 from contextlib import AsyncExitStack
 
@@ -72,7 +73,9 @@ def test_a_worker_waits_at_max_steps_and_not_before():
         pytest.param(Rule("mix", alpha=0.0), 10.0, id="mix 0 is the global model"),
     ],
 )
-def test_a_merge_rule_decides_where_computing_goes_on_and_the_whole_progress_is_pushed(rule, x_after):
+def test_a_merge_rule_decides_where_computing_goes_on_and_the_whole_progress_is_pushed(
+    rule, x_after
+):
     x = vector(0.0)
     overlap = machine(x, rule)
     x += 1
@@ -293,7 +296,7 @@ async def test_without_network_time_it_is_one_step_delayed_sgd():
 async def test_a_round_takes_the_slower_of_computing_and_network_not_their_sum():
     lab = await Lab().run()
     ends = sorted({(version, now) for version, now, _ in lab.closed})
-    for (_, start), (_, stop) in zip(ends[1:], ends[2:], strict=False):
+    for (_, start), (_, stop) in itertools.pairwise(ends[1:]):
         assert max(STEP_S[2], UP_S + DOWN_S) - 1e-9 <= stop - start < STEP_S[2] + UP_S + DOWN_S
 
 
