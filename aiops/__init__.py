@@ -34,8 +34,9 @@ from aiops.errors import (
 
 # Working: the client, its tickets, and the two training loops.
 from aiops.worker.client import Client
+from aiops.worker.machine import Rule
 from aiops.worker.meter import Meter
-from aiops.worker.overlap import Rule, Step, overlapped
+from aiops.worker.overlap import Step, overlapped
 from aiops.worker.rounds import blocking
 from aiops.worker.ticket import Snapshot, Ticket
 

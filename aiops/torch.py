@@ -12,7 +12,7 @@ from aiops.errors import ConfigError
 from aiops.sync import Link as SyncLink
 from aiops.types import DTYPE_IDS, TensorSpec
 from aiops.worker.client import Client
-from aiops.worker.overlap import Rule, Vector
+from aiops.worker.machine import Rule, Vector
 
 
 class Link(SyncLink):

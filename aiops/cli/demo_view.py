@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
-    from aiops.launch.demo import DemoSettings, Progress
     from aiops.launch.demo_job import Point, Report
+    from aiops.launch.demo_settings import DemoSettings, Progress
 
 # A plain line for logs so often.
 LINE_S = 5.0

@@ -21,8 +21,9 @@ from aiops.errors import AiopsError, ConnectionLost, DeadlineExceeded
 from aiops.sync.thread import LoopThread
 from aiops.types import TensorSpec
 from aiops.worker.client import Client
+from aiops.worker.machine import Move, Overlap, Rule, Update, Vector
 from aiops.worker.meter import Meter
-from aiops.worker.overlap import Move, Overlap, Rule, Update, Vector, exchange
+from aiops.worker.overlap import exchange
 from aiops.worker.ticket import Snapshot
 
 log = logging.getLogger("aiops.worker")

@@ -11,8 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 from aiops.worker.client import Client
+from aiops.worker.machine import Move, Overlap, Rule, Vector
 from aiops.worker.meter import Meter
-from aiops.worker.overlap import LocalStep, Move, Overlap, Rule, Step, Vector, exchange
+from aiops.worker.overlap import LocalStep, Step, exchange
 
 
 async def blocking(

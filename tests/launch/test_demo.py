@@ -11,8 +11,9 @@ import pytest
 
 from aiops.cli.demo_view import View, rows, verdict
 from aiops.errors import ConfigError
-from aiops.launch.demo import DemoSettings, Progress, _time_to, accuracy_of
+from aiops.launch.demo import _time_to, accuracy_of
 from aiops.launch.demo_job import Outcome, Point, Report, Result, Span
+from aiops.launch.demo_settings import DemoSettings, Progress
 from aiops.sim.relay import WanLink
 
 

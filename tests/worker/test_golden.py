@@ -7,7 +7,8 @@ import pytest
 
 from aiops.sim.cluster import Cluster
 from aiops.transport.memory import Link
-from aiops.worker.overlap import Rule, overlapped
+from aiops.worker.machine import Rule
+from aiops.worker.overlap import overlapped
 
 pytestmark = pytest.mark.virtual
 
@@ -43,9 +44,7 @@ async def trace(rule, *, until=12.3):
                 push = ps.push_flat
 
                 def note(update, **options):
-                    events.append(
-                        (loop.time() - t0, f"W{i}", float(update[0]), options["n_steps"])
-                    )
+                    events.append((loop.time() - t0, f"W{i}", float(update[0]), options["n_steps"]))
                     return push(update, **options)
 
                 ps.push_flat = note

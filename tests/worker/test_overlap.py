@@ -1,161 +1,16 @@
-"""NBSync's state machine by itself, and its invariants on a cluster in virtual time."""
+"""NBSync's invariants, on a cluster in virtual time."""
 
 import asyncio
 import itertools
-import math
 from contextlib import AsyncExitStack
 
 import numpy as np
 import pytest
 
-from aiops.errors import ConfigError
 from aiops.sim.cluster import Cluster
 from aiops.transport.memory import Link
 from aiops.worker.meter import Meter
-from aiops.worker.overlap import Move, Overlap, Rule, Step, overlapped
-from aiops.worker.ticket import Snapshot
-
-
-def vector(*values):
-    return np.array(values, np.float32)
-
-
-def machine(x, rule=None, **steps):
-    return Overlap(x, 0, rule or Rule(), **steps)
-
-
-def arrive(overlap, version, flat, *, n_merged=2, merged=True, **more):
-    overlap.deliver(Snapshot(version, flat, n_merged=n_merged, **more), merged=merged)
-
-
-# The state machine.
-
-
-def test_the_first_push_comes_after_min_steps_and_the_next_when_the_model_is_there():
-    x = vector(0.0)
-    overlap = machine(x, min_steps=2)
-    assert overlap.stepped() is Move.COMPUTE
-    assert overlap.stepped() is Move.PUSH
-    overlap.push(x)
-    assert [overlap.stepped() for _ in range(50)] == [Move.COMPUTE] * 50
-    arrive(overlap, 1, vector(7.0), min_steps=2)
-    assert overlap.stepped() is Move.PUSH
-
-
-def test_a_model_that_comes_before_min_steps_waits_for_them():
-    x = vector(0.0)
-    overlap = machine(x, min_steps=3)
-    for _ in range(3):
-        overlap.stepped()
-    overlap.push(x)
-    arrive(overlap, 1, vector(7.0), min_steps=3)
-    assert [overlap.stepped() for _ in range(3)] == [Move.COMPUTE, Move.COMPUTE, Move.PUSH]
-
-
-def test_a_worker_waits_at_max_steps_and_not_before():
-    x = vector(0.0)
-    overlap = machine(x, max_steps=3)
-    overlap.stepped()
-    overlap.push(x)
-    assert [overlap.stepped() for _ in range(3)] == [Move.COMPUTE, Move.COMPUTE, Move.WAIT]
-
-
-@pytest.mark.parametrize(
-    ("rule", "x_after"),
-    [
-        pytest.param(Rule("reset"), 10.0, id="reset drops the progress"),
-        pytest.param(Rule("carry"), 14.0, id="carry keeps it"),
-        pytest.param(Rule("eager"), 12.0, id="eager keeps one share of two"),
-        pytest.param(Rule("partial", beta=0.25), 11.0, id="partial keeps beta of it"),
-        pytest.param(Rule("partial", beta=0.0), 10.0, id="partial 0 is reset"),
-        pytest.param(Rule("partial", beta=1.0), 14.0, id="partial 1 is carry"),
-        pytest.param(Rule("mix", alpha=0.5), 7.5, id="mix averages the models"),
-        pytest.param(Rule("mix", alpha=0.0), 10.0, id="mix 0 is the global model"),
-    ],
-)
-def test_a_merge_rule_decides_where_computing_goes_on_and_the_whole_progress_is_pushed(
-    rule, x_after
-):
-    x = vector(0.0)
-    overlap = machine(x, rule)
-    x += 1
-    overlap.stepped()
-    assert overlap.push(x).values == vector(1.0)
-    x += 4
-    overlap.stepped(n_samples=8, loss=0.5)
-    arrive(overlap, 1, vector(10.0))
-    update = overlap.push(x)
-    assert update.values == vector(4.0)
-    assert (update.base, update.n_steps, update.n_samples, update.loss) == (0, 1, 8, 0.5)
-    assert x == vector(x_after)
-    # The next progress is counted from where computing goes on.
-    x += 2
-    overlap.stepped()
-    arrive(overlap, 2, vector(20.0))
-    assert overlap.push(x).values == vector(2.0)
-
-
-def test_a_push_names_the_version_its_phase_started_from():
-    x = vector(0.0)
-    overlap = machine(x)
-    bases = []
-    for version in range(1, 5):
-        overlap.stepped()
-        bases.append(overlap.push(x).base)
-        arrive(overlap, version, vector(float(version)))
-    assert bases == [0, 0, 1, 2]
-
-
-def test_the_authors_bootstrap_pushes_the_first_steps_twice():
-    x = vector(0.0)
-    overlap = machine(x, Rule(bootstrap="authors"))
-    x += 1
-    overlap.stepped()
-    overlap.push(x)
-    x += 2
-    overlap.stepped()
-    arrive(overlap, 1, vector(0.0))
-    assert overlap.push(x).values == vector(3.0)
-
-
-def test_a_worker_whose_push_came_too_late_begins_anew_from_the_model():
-    x = vector(0.0)
-    overlap = machine(x)
-    x += 1
-    overlap.stepped()
-    overlap.push(x)
-    x += 5
-    overlap.stepped()
-    arrive(overlap, 9, vector(3.0), merged=False)
-    assert overlap.push(x) is None
-    assert (x, overlap.version, overlap.n_steps, overlap.restarts) == (vector(3.0), 9, 0, 1)
-    x += 2
-    assert overlap.stepped() is Move.PUSH
-    update = overlap.push(x)
-    assert (update.values, update.base) == (vector(2.0), 9)
-
-
-def test_a_loss_that_nobody_told_is_nan():
-    overlap = machine(vector(0.0))
-    overlap.stepped()
-    assert math.isnan(overlap.push(vector(1.0)).loss)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"merge": "rest"}, "merge is 'rest', known are reset, carry, eager, mix, partial"),
-        ({"bootstrap": "x"}, "bootstrap is 'x', known are fixed, authors"),
-        ({"alpha": 1.0}, r"alpha of merge 'mix' is 1.0, it must be in \[0, 1\)"),
-        ({"beta": 1.5}, r"beta of merge 'partial' is 1.5, it must be in \[0, 1\]"),
-    ],
-)
-def test_a_senseless_rule_is_refused(options, message):
-    with pytest.raises(ConfigError, match=message):
-        Rule(**options)
-
-
-# The invariants of the algorithm, on a cluster in virtual time.
+from aiops.worker.overlap import Step, overlapped
 
 STEP_S = (1.0, 1.0, 2.3)
 UP_S, DOWN_S = 0.75, 0.5

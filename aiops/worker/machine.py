@@ -1,0 +1,245 @@
+"""NBSync (Zhou et al., 2023) as a state machine: no I/O, no threads, no clocks.
+
+Whoever steps the optimizer asks :class:`Overlap` at every step boundary what to do. It follows the authors' published
+prototype; the merge rules beside "reset" are from the literature named at :meth:`Overlap.push`. One push is under way
+at a time, so an update is one version late, never more. A blocking round is the same machine: push, wait, adopt.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiops.errors import ConfigError
+from aiops.kernels import swap_update, weighted_add
+from aiops.worker.ticket import Snapshot
+
+Vector = NDArray[np.float32]
+
+MERGES = ("reset", "carry", "eager", "mix", "partial")
+BOOTSTRAPS = ("fixed", "authors")
+
+
+class Move(enum.Enum):
+    """What to do at a step boundary."""
+
+    COMPUTE = "take another local step"
+    PUSH = "call push"
+    WAIT = "wait for the model, then call push"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How an overlapped worker behaves.
+
+    Attributes:
+        merge: What becomes of the local model when the global one arrives: reset, carry, eager, mix or partial.
+        alpha: Share of its own model that "mix" keeps.
+        beta: Share of the progress that "partial" keeps.
+        bootstrap: "fixed", or "authors" to count the first steps twice as the prototype does.
+
+    Raises:
+        ConfigError: A name is unknown, or a share is outside its limits.
+    """
+
+    merge: str = "reset"
+    alpha: float = 0.5
+    beta: float = 0.5
+    bootstrap: str = "fixed"
+
+    def __post_init__(self) -> None:
+        if self.merge not in MERGES:
+            raise ConfigError(f"merge is {self.merge!r}, known are {', '.join(MERGES)}")
+        if self.bootstrap not in BOOTSTRAPS:
+            raise ConfigError(f"bootstrap is {self.bootstrap!r}, known are {', '.join(BOOTSTRAPS)}")
+        if not 0.0 <= self.alpha < 1.0:
+            raise ConfigError(f"alpha of merge 'mix' is {self.alpha!r}, it must be in [0, 1)")
+        if not 0.0 <= self.beta <= 1.0:
+            raise ConfigError(f"beta of merge 'partial' is {self.beta!r}, it must be in [0, 1]")
+
+
+@dataclass(slots=True)
+class Update:
+    """What is pushed.
+
+    Attributes:
+        values: float32, shape (n,); the machine's buffer, unchanged until the next :meth:`Overlap.push`.
+        base: Version it was computed from.
+        n_steps: Local steps in it.
+        n_samples: Samples in it.
+        loss: Mean loss over the steps that told one; NaN when none did.
+    """
+
+    values: Vector
+    base: int
+    n_steps: int
+    n_samples: int
+    loss: float
+
+
+class Overlap:
+    """The state machine of one worker.
+
+    Args:
+        x: float32, shape (n,): the parameters to start from, as received.
+        version: Their version.
+        rule: How to merge.
+        min_steps: Local steps before a push.
+        max_steps: Local steps at which the worker waits; None is never.
+
+    Attributes:
+        version: Version of the model the current phase started from.
+        n_steps: Local steps since the last push.
+        mail_at: When the model in the mailbox came, in seconds of the worker's clock.
+        under_way: Whether a push has not been answered, or its model not been taken yet.
+        restarts: Times that a push came too late to be merged, so that the worker began anew.
+    """
+
+    def __init__(
+        self,
+        x: Vector,
+        version: int,
+        rule: Rule,
+        *,
+        min_steps: int = 1,
+        max_steps: int | None = None,
+    ) -> None:
+        self.version = version
+        self.n_steps = 0
+        self.rule = rule
+        self.min_steps = min_steps
+        self.max_steps = max_steps
+        self._base = x.copy()
+        self._out = np.empty_like(x)
+        self.under_way = False
+        self._lost = False
+        self.mail_at = 0.0
+        self.restarts = 0
+        # The one-slot mailbox: written by the sync side, taken by the compute side; assignment is atomic.
+        self._mail: Snapshot | None = None
+        self._n_samples = 0
+        self._loss_sum, self._n_losses = 0.0, 0
+
+    def stepped(self, *, n_samples: int = 1, loss: float | None = None) -> Move:
+        """Count a local step and say what to do now."""
+        self.n_steps += 1
+        self._n_samples += n_samples
+        if loss is not None:
+            self._loss_sum += loss
+            self._n_losses += 1
+        return self.move()
+
+    def move(self) -> Move:
+        """Say what to do at this boundary."""
+        if self.n_steps < self.min_steps:
+            return Move.COMPUTE
+        if not self.under_way or self._mail is not None:
+            return Move.PUSH
+        if self.max_steps is not None and self.n_steps >= self.max_steps:
+            return Move.WAIT
+        return Move.COMPUTE
+
+    def deliver(self, snapshot: Snapshot, *, at: float = 0.0, merged: bool = True) -> None:
+        """Put the arrived model into the mailbox; the compute side takes it at a step boundary.
+
+        Args:
+            snapshot: The model; its memory is the mailbox's until the compute side's next :meth:`push`.
+            at: When it came, in seconds of the worker's clock.
+            merged: Whether the push that it answers is in it. If not, that push came too late to be merged.
+        """
+        self.mail_at = at
+        self._lost = not merged
+        self._mail = snapshot
+
+    @property
+    def mail(self) -> Snapshot | None:
+        """The model that waits to be adopted."""
+        return self._mail
+
+    def push(self, x: Vector) -> Update | None:
+        """Take this phase's progress out and adopt the model that has arrived, if any.
+
+        With u the progress ``x - base`` and W the new model, u is what is pushed, always whole, and ``x`` becomes:
+
+        - reset: W, the authors' rule; their progress lives on as the next push.
+        - carry: W + u (CoCoD-SGD, Shen et al., 2019).
+        - eager: W + u / N (after the published idea of eager updates, Kale et al., 2025), N pushes per round.
+        - mix: alpha * x + (1 - alpha) * W (after the published idea of Streaming DiLoCo, Douillard et al., 2025).
+        - partial: W + beta * u; between reset and carry.
+
+        Args:
+            x: float32, shape (n,): the live parameters, changed in place.
+
+        Returns:
+            The update to push; its values are good until the next call. None where the last push came too late:
+            what was computed since belongs to a model that is gone, ``x`` is the new one, and nothing is pushed.
+        """
+        new, out, base = self._mail, self._out, self._base
+        if new is not None and self._lost:
+            self.adopt(x)
+            return None
+        update = self._update(out)
+        if new is None:
+            np.subtract(x, base, out=out)
+            # In the authors' prototype the base stays, so that the first steps are pushed twice.
+            if self.rule.bootstrap == "fixed":
+                np.copyto(base, x)
+        elif self.rule.merge == "reset":
+            swap_update(x, base, new.flat, out=out)
+        else:
+            np.subtract(x, base, out=out)
+            self._merge(x, new, out)
+            np.copyto(base, x)
+        self._turn(new)
+        self.under_way = True
+        return update
+
+    def adopt(self, x: Vector) -> None:
+        """Begin anew from the arrived model, with nothing to push: a blocking round does, and one that was too late.
+
+        Args:
+            x: float32, shape (n,): becomes the model.
+        """
+        new = self._mail
+        assert new is not None
+        np.copyto(x, new.flat)
+        np.copyto(self._base, new.flat)
+        self.restarts += self._lost
+        self._turn(new)
+        self.under_way = self._lost = False
+
+    def rebase(self, x: Vector) -> None:
+        """Take ``x`` as what was adopted, where the worker cannot hold the model exactly (16-bit floats)."""
+        np.copyto(self._base, x)
+
+    def _update(self, out: Vector) -> Update:
+        loss = self._loss_sum / self._n_losses if self._n_losses else float("nan")
+        return Update(out, self.version, self.n_steps, self._n_samples, loss)
+
+    # A new phase begins, from this model if there is one.
+    def _turn(self, new: Snapshot | None) -> None:
+        if new is not None:
+            self.version = new.version
+            self.min_steps, self.max_steps = new.min_steps, new.max_steps
+        self._mail = None
+        self.n_steps = self._n_samples = self._n_losses = 0
+        self._loss_sum = 0.0
+
+    def _merge(self, x: Vector, new: Snapshot, progress: Vector) -> None:
+        match self.rule.merge:
+            case "mix":
+                x *= np.float32(self.rule.alpha)
+                weighted_add(x, new.flat, 1.0 - self.rule.alpha)
+            case "carry" | "eager" | "partial":
+                kept = {
+                    "carry": 1.0,
+                    "eager": 1.0 / max(new.n_merged, 1),
+                    "partial": self.rule.beta,
+                }
+                np.copyto(x, new.flat)
+                weighted_add(x, progress, kept[self.rule.merge])
+            case _:
+                raise AssertionError(f"no merge rule {self.rule.merge!r}")
