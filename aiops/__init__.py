@@ -1,16 +1,13 @@
 """aiops: an asyncio-native parameter server for training across sites.
 
-The face of the package, by topic. Nothing is computed here, and torch is imported only by whoever says
-``aiops.torch``.
+The face of the package, by topic. Nothing is computed here, and whatever is more than an exception is loaded by whoever
+asks for it: numpy alone takes longer to load than a command line may take to answer.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING
-
-# Connecting.
-from aiops.api.connecting import connect
 
 # What can go wrong.
 from aiops.errors import (
@@ -32,29 +29,37 @@ from aiops.errors import (
     ZeroWeight,
 )
 
-# Working: the client, its tickets, and the two training loops.
-from aiops.worker.client import Client
-from aiops.worker.machine import Rule
-from aiops.worker.meter import Meter
-from aiops.worker.overlap import Step, overlapped
-from aiops.worker.rounds import blocking
-from aiops.worker.ticket import Snapshot, Ticket
-
-# Serving and its settings, and PyTorch, are loaded by whoever asks for them.
 if TYPE_CHECKING:
     from aiops import torch as torch
-    from aiops.api.serving import Server as Server
-    from aiops.api.serving import serve as serve
-    from aiops.config import ServerConfig as ServerConfig
-    from aiops.config import preset as preset
+    from aiops.api.connecting import connect
+    from aiops.api.serving import Server, serve
+    from aiops.config import ServerConfig, preset
+    from aiops.worker.client import Client
+    from aiops.worker.machine import Rule
+    from aiops.worker.meter import Meter
+    from aiops.worker.overlap import Step, overlapped
+    from aiops.worker.rounds import blocking
+    from aiops.worker.ticket import Snapshot, Ticket
 
     __version__: str
 
 _LATER = {
+    # Serving, and its settings.
     "Server": "aiops.api.serving",
     "ServerConfig": "aiops.config",
     "preset": "aiops.config",
     "serve": "aiops.api.serving",
+    # Working: the client and its tickets.
+    "Client": "aiops.worker.client",
+    "Snapshot": "aiops.worker.ticket",
+    "Ticket": "aiops.worker.ticket",
+    "connect": "aiops.api.connecting",
+    # Training loops without a framework.
+    "Meter": "aiops.worker.meter",
+    "Rule": "aiops.worker.machine",
+    "Step": "aiops.worker.overlap",
+    "blocking": "aiops.worker.rounds",
+    "overlapped": "aiops.worker.overlap",
 }
 
 __all__ = [
@@ -99,3 +104,7 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         return importlib.import_module("aiops.api.version").version()
     raise AttributeError(f"module 'aiops' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "torch"]
