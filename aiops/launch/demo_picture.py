@@ -27,7 +27,9 @@ def draw(report: Report, path: Path) -> None:
         figure = Figure(figsize=(11, 8.6), layout="constrained")
         FigureCanvasAgg(figure)
         figure.suptitle(
-            "NBSync computes while it synchronizes; blocking rounds wait",
+            "NBSync computes while it synchronizes",
+            x=0.01,
+            ha="left",
             fontsize=13,
             weight="bold",
         )
@@ -78,16 +80,21 @@ def _legend(figure: Figure) -> None:
             Patch(facecolor=WAIT, hatch="////", edgecolor="#AAAAAA", label="waiting"),
             Patch(color=SYNC, label="push under way until its model is here"),
         ],
-        loc="upper right",
+        loc="outside upper right",
         ncols=3,
         frameon=False,
     )
 
 
 def _curves(axis: Axes, report: Report) -> None:
+    floor = max(0.0, report.target - 0.35)
     axis.axhline(report.target, color="#888888", lw=0.8, ls=(0, (4, 3)))
     axis.text(
-        0.2, report.target + 0.006, f"target {report.target:.0%}", color="#666666", va="bottom"
+        report.budget_s * 0.002,
+        report.target,
+        f"target {report.target:.0%}",
+        color="#666666",
+        va="bottom",
     )
     for outcome, color in zip(report.outcomes, CURVES, strict=False):
         at = [point.at for point in outcome.curve]
@@ -108,23 +115,20 @@ def _curves(axis: Axes, report: Report) -> None:
             axis.plot([reached], [report.target], marker="o", ms=8, mfc="white", mec=color, mew=2)
             axis.annotate(
                 f"{reached:.1f} s",
-                (reached, report.target),
-                xytext=(8, -14),
+                (reached, floor),
+                xytext=(5, 8),
                 textcoords="offset points",
                 color=color,
                 weight="bold",
             )
     axis.set_xlim(0, report.budget_s * 1.08)
     best = max(outcome.best_accuracy for outcome in report.outcomes)
-    axis.set_ylim(max(0.0, report.target - 0.35), min(1.0, best + 0.04))
+    axis.set_ylim(floor, min(1.0, best + 0.04))
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axis.set_xlabel("seconds of training, the same budget for each")
+    axis.set_xlabel(f"seconds of training, the same budget for each\n{_setting(report)}")
     axis.set_ylabel("test accuracy of the global model")
-    faster = "" if report.speedup is None else f", {report.speedup:.1f}x sooner with overlap"
+    faster = "" if report.speedup is None else f": {report.speedup:.1f}x sooner with overlap"
     axis.set_title(f"{report.data}, time to {report.target:.0%}{faster}", loc="left", weight="bold")
-    axis.text(
-        1.0, 1.02, _setting(report), transform=axis.transAxes, ha="right", va="bottom", fontsize=8
-    )
 
 
 def _setting(report: Report) -> str:
