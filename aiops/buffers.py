@@ -59,10 +59,14 @@ class Block:
 
 
 class BufferPool:
-    """Takes and keeps blocks.
+    """Hands blocks out and keeps them for reuse.
 
     Args:
         keep_bytes: How much free memory is kept for reuse; what comes back beyond it is given to the system.
+
+    Attributes:
+        outstanding: Blocks that are out on loan.
+        outstanding_bytes: What they hold, in whole pages.
     """
 
     __slots__ = ("_free", "_free_bytes", "_keep_bytes", "outstanding", "outstanding_bytes")
@@ -78,17 +82,17 @@ class BufferPool:
         """Return a block of ``size_bytes`` bytes of undefined content, aligned to 64 bytes, with one loan.
 
         Raises:
-            MemoryError: The system has no such memory.
+            MemoryError: The system has no such memory; nothing is taken.
         """
-        capacity = -(-size_bytes // PAGE_BYTES) * PAGE_BYTES
+        assert size_bytes >= 0
+        # Even an empty block fills a page, so that what is kept for reuse is bounded by its bytes.
+        capacity = max(1, -(-size_bytes // PAGE_BYTES)) * PAGE_BYTES
         spare = self._free.get(capacity)
         if spare:
             array = spare.pop()
             self._free_bytes -= capacity
         else:
-            raw = np.empty(capacity + ALIGN_BYTES, np.uint8)
-            skip = -raw.ctypes.data % ALIGN_BYTES
-            array = raw[skip : skip + capacity]
+            array = _aligned(capacity)
         self.outstanding += 1
         self.outstanding_bytes += capacity
         return Block(array, self, size_bytes)
@@ -100,3 +104,13 @@ class BufferPool:
         if self._free_bytes + array.nbytes <= self._keep_bytes:
             self._free.setdefault(array.nbytes, []).append(array)
             self._free_bytes += array.nbytes
+
+
+def _aligned(size_bytes: int) -> NDArray[np.uint8]:
+    try:
+        raw = np.empty(size_bytes + ALIGN_BYTES, np.uint8)
+    except ValueError:
+        # What no address space can hold is a ValueError to numpy.
+        raise MemoryError(f"no system has a block of {size_bytes} bytes") from None
+    skip = -raw.ctypes.data % ALIGN_BYTES
+    return raw[skip : skip + size_bytes]

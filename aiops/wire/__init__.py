@@ -1,0 +1,1 @@
+"""Bytes to messages and back, sans-IO: no socket, no clock, no event loop."""

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aiops.buffers import Block
-from aiops.errors import BadHandshake, FrameTooLarge, RemoteProtocolError, VersionMismatch
+from aiops.errors import (
+    BadHandshake,
+    FrameTooLarge,
+    LocalProtocolError,
+    RemoteProtocolError,
+    VersionMismatch,
+)
 
 MAGIC = b"\xa1\xd5"
 PROTOCOL = 1
@@ -64,6 +70,9 @@ class Kind(enum.IntEnum):
 
 _KINDS = {int(kind): kind for kind in Kind}
 
+# Control kinds that describe every tensor of a model; all others are small.
+_LISTS = frozenset({Kind.INIT, Kind.TABLE})
+
 
 class Header(NamedTuple):
     """The fields of a frame header that vary; see :data:`FIELDS`."""
@@ -105,7 +114,16 @@ class Frame:
 
 
 def frame_bytes(kind: Kind, payload: bytes = b"", *, request: int = 0, version: int = 0) -> bytes:
-    """Return a whole control frame: header and payload joined, to be sent in one piece."""
+    """Return a whole control frame: header and payload joined, to be sent in one piece.
+
+    Raises:
+        LocalProtocolError: The payload is larger than the peer will take.
+    """
+    limit = TABLE_BYTES if kind in _LISTS else CONTROL_BYTES
+    if len(payload) > limit:
+        raise LocalProtocolError(
+            f"{kind.name} frame of {len(payload)} payload bytes, the limit is {limit}"
+        )
     return Header(kind, 0, 0, request, 0, version, len(payload)).pack() + payload
 
 
@@ -147,7 +165,7 @@ def parse_header(data: memoryview, max_frame_bytes: int) -> Header:
         raise RemoteProtocolError(f"{kind.name} frame has flags {flags:#06x}, none are defined")
     limit = max_frame_bytes
     if kind is not Kind.TENSOR:
-        limit = min(limit, TABLE_BYTES if kind in (Kind.TABLE, Kind.INIT) else CONTROL_BYTES)
+        limit = min(limit, TABLE_BYTES if kind in _LISTS else CONTROL_BYTES)
     if size > limit:
         raise FrameTooLarge(size, limit)
     return Header(kind, codec, dtype, request, key, version, size)

@@ -199,8 +199,10 @@ def encode(kind: Kind, message: Message) -> bytes:
     Raises:
         LocalProtocolError: The message is not of the type that ``kind`` carries.
     """
-    if type(message) is not TYPES[kind]:
-        raise LocalProtocolError(f"{kind.name} carries {TYPES[kind].__name__}, not {type(message).__name__}")
+    due = TYPES.get(kind)
+    if type(message) is not due:
+        carries = "raw bytes" if due is None else due.__name__
+        raise LocalProtocolError(f"{kind.name} carries {carries}, not {type(message).__name__}")
     return _ENCODER.encode(message)
 
 
@@ -212,7 +214,8 @@ def decode(kind: Kind, payload: memoryview) -> Message:
     """
     try:
         message = _DECODERS[kind].decode(payload)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
+        # A newer version's fields are skipped by recursion, as deep as the peer likes to nest them.
         raise RemoteProtocolError(f"{kind.name} frame does not hold its message: {error}") from None
     assert isinstance(message, Message)
     return message

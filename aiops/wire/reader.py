@@ -31,8 +31,8 @@ BULK = frozenset({Kind.TENSOR, Kind.INIT, Kind.TABLE})
 
 Landing: TypeAlias = "tuple[memoryview, Block | None] | None"
 Place: TypeAlias = Callable[[Header], Landing]
-"""Chooses the memory of a bulk payload: ``header.size`` writable bytes of format 'B' and the block under them, if
-pooled; None has the payload read and dropped, at no memory at all."""
+"""Chooses the memory of a bulk payload: exactly ``header.size`` writable bytes of format 'B' and the block under them,
+if pooled; None has the payload read and dropped, at no memory at all."""
 
 NOTHING = memoryview(b"")
 
@@ -46,11 +46,23 @@ class FrameReader:
         max_frame_bytes: Largest payload accepted.
     """
 
-    __slots__ = ("_block", "_end", "_filled", "_header", "_landing", "_max", "_place", "_skip", "_stage")
+    __slots__ = (
+        "_block",
+        "_closed",
+        "_end",
+        "_filled",
+        "_header",
+        "_landing",
+        "_max",
+        "_place",
+        "_skip",
+        "_stage",
+    )
 
     def __init__(self, place: Place, *, max_frame_bytes: int) -> None:
         self._place = place
         self._max = max_frame_bytes
+        self._closed = False
         self._stage = memoryview(bytearray(STAGE_BYTES))
         self._end = 0
         self._header: Header | None = None
@@ -69,7 +81,8 @@ class FrameReader:
         """Take note of ``n`` bytes written to the last buffer, and yield the frames they complete.
 
         Each frame is yielded before the next one is looked at, so that what it means (a push announces its parts)
-        is known when the next one's memory is chosen. The iterator must be run to its end.
+        is known when the next one's memory is chosen. The iterator must be run to its end; after :meth:`close`, which
+        the taker of a frame may call, that is at once.
 
         Raises:
             RemoteProtocolError: The bytes are not frames of ours; the stream is over.
@@ -81,7 +94,7 @@ class FrameReader:
             return
         self._end += n
         start = 0
-        while True:
+        while not self._closed:
             if self._skip:
                 dropped = min(self._skip, self._end - start)
                 self._skip -= dropped
@@ -89,13 +102,10 @@ class FrameReader:
                 if self._skip:
                     break
                 yield self._finish()
-            have = self._end - start
-            if have < HEADER_BYTES:
-                # Two bytes tell a stranger, who may wait for our answer before sending 32.
-                if have >= 2:
-                    check_magic(bytes(self._stage[start : start + 2]))
+                continue
+            header = self._header_at(start)
+            if header is None:
                 break
-            header = parse_header(self._stage[start : start + HEADER_BYTES], self._max)
             body = start + HEADER_BYTES
             if header.kind in BULK:
                 start = body + self._begin(header, body)
@@ -108,13 +118,15 @@ class FrameReader:
             else:
                 start = body + header.size
                 yield Frame(header, memoryview(bytes(self._stage[body:start])), None)
+        # The beginning of the next frame moves to the front, at most once per call: there is always room for its rest.
         left = self._end - start
         if start and left:
-            self._stage[:left] = bytes(self._stage[start : self._end])
+            self._stage[:left] = self._stage[start : self._end]
         self._end = left
 
     def close(self) -> None:
-        """Give up the payload that is half received, if any, and end its loan."""
+        """Give up the payload that is half received, if any, end its loan, and take no further one."""
+        self._closed = True
         if self._block is not None:
             self._block.release()
             self._block = None
@@ -125,6 +137,15 @@ class FrameReader:
         """Whether the stream stands inside a frame."""
         return self._landing is not None or self._skip > 0 or self._end > 0
 
+    def _header_at(self, start: int) -> Header | None:
+        have = self._end - start
+        if have >= HEADER_BYTES:
+            return parse_header(self._stage[start : start + HEADER_BYTES], self._max)
+        # Two bytes tell a stranger, who may wait for our answer before sending 32.
+        if have >= 2:
+            check_magic(bytes(self._stage[start : start + 2]))
+        return None
+
     # Choose where a bulk payload goes and take what is staged of it; returns how much that is.
     def _begin(self, header: Header, body: int) -> int:
         self._header = header
@@ -133,6 +154,7 @@ class FrameReader:
             self._skip = header.size
             return 0
         self._landing, self._block = landing
+        assert len(self._landing) == header.size
         staged = min(header.size, self._end - body)
         self._landing[:staged] = self._stage[body : body + staged]
         self._filled = staged

@@ -68,9 +68,11 @@ TRANSITIONS: dict[tuple[Role, State], dict[Kind, State]] = {
         **dict.fromkeys(_SERVER_SAYS, State.READY),
         Kind.BYE: State.CLOSING,
     },
-    # What was on its way when the end was announced is still heard.
-    (Role.WORKER, State.CLOSING): {**dict.fromkeys(_WORKER_SAYS, State.CLOSING), Kind.BYE: State.CLOSING},
-    (Role.SERVER, State.CLOSING): {**dict.fromkeys(_SERVER_SAYS, State.CLOSING), Kind.BYE: State.CLOSING},
+    # What was on its way when the end was announced is still heard, another announcement of the end too.
+    (Role.WORKER, State.CLOSING): dict.fromkeys(
+        (*_WORKER_SAYS, Kind.LEAVE, Kind.BYE), State.CLOSING
+    ),
+    (Role.SERVER, State.CLOSING): dict.fromkeys((*_SERVER_SAYS, Kind.BYE), State.CLOSING),
     (Role.WORKER, State.CLOSED): {},
     (Role.SERVER, State.CLOSED): {},
 }
@@ -82,6 +84,10 @@ _LAST_ANSWERS = _ANSWERS - {Kind.TABLE}
 
 # A worker has one push and a pull under way; a peer that opens more at once is not ours.
 MAX_ASSEMBLING = 8
+
+# TENSOR frames that all half-sent messages together may announce: a push and a model of 10^5 tensors, and 100 MB of our
+# own bookkeeping at the most.
+MAX_PARTS = 1 << 18
 
 
 @dataclass(slots=True)
@@ -107,6 +113,15 @@ class Event:
         self.parts.clear()
 
 
+@dataclass(slots=True)
+class _Half:
+    """A message whose TENSOR frames are still coming."""
+
+    event: Event
+    expected: int
+    keys: set[int] = field(default_factory=set)
+
+
 class Session:
     """The grammar of one connection, seen from one end.
 
@@ -115,22 +130,21 @@ class Session:
         state: Where the connection stands.
     """
 
-    __slots__ = ("_assembling", "_expected", "_last_request", "_open", "role", "state")
+    __slots__ = ("_assembling", "_last_request", "_open", "role", "state")
 
     def __init__(self, role: Role) -> None:
         self.role = role
         self.state = State.NEW
-        self._assembling: dict[int, Event] = {}
-        self._expected: dict[int, int] = {}
+        self._assembling: dict[int, _Half] = {}
         self._open: set[int] = set()
         self._last_request = 0
 
     def next_request(self) -> int:
-        """Open a request of this end's and return its id, 1..2^32-1, unused among the open ones."""
+        """Open a request of this end's and return its id, 1..2^32-1, which no open request and no half answer has."""
         request = self._last_request
         while True:
             request = request % 0xFFFFFFFF + 1
-            if request not in self._open:
+            if request not in self._open and request not in self._assembling:
                 break
         self._last_request = request
         self._open.add(request)
@@ -140,10 +154,12 @@ class Session:
         """Return the bytes of a control frame and move to the state after it.
 
         Raises:
-            LocalProtocolError: It may not be said now.
+            LocalProtocolError: It may not be said now, or not like this; the state stays as it is.
         """
-        self._say(kind)
-        return frame_bytes(kind, encode(kind, body), request=request)
+        after = self._say(kind)
+        data = frame_bytes(kind, encode(kind, body), request=request)
+        self.state = after
+        return data
 
     def tensor(
         self, request: int, key: int, size: int, *, codec: int, dtype: int, version: int
@@ -162,71 +178,92 @@ class Session:
         Raises:
             RemoteProtocolError: It may not be said now, or nothing announced it.
         """
-        self._hear(header.kind)
-        if header.kind is not Kind.TENSOR:
-            return
-        event = self._assembling.get(header.request)
-        if event is None:
-            raise RemoteProtocolError(f"TENSOR frame for request {header.request}, which announced none")
-        if any(part.header.key == header.key for part in event.parts):
-            raise RemoteProtocolError(f"TENSOR frame repeats key {header.key} of request {header.request}")
+        self._hear(header)
+        if header.kind is Kind.TENSOR:
+            self._half(header)
 
     def receive(self, frame: Frame) -> Event | None:
         """Take one frame in; return the message it completes, or None while parts are missing.
 
         Raises:
-            RemoteProtocolError: The peer may not say this now, or the payload is not its message.
+            RemoteProtocolError: The peer may not say this now, or the payload is not its message; the frame is
+                released.
         """
-        kind, request = frame.header.kind, frame.header.request
-        after = self._hear(kind)
-        if kind is Kind.TENSOR:
-            event = self._assembling[request]
-            event.parts.append(frame)
-            if len(event.parts) < self._expected[request]:
-                return None
-            del self._assembling[request], self._expected[request]
-            return event
         try:
-            body = decode(kind, frame.payload)
-        finally:
+            after = self._hear(frame.header)
+            if frame.header.kind is Kind.TENSOR:
+                return self._part(frame)
+            body = decode(frame.header.kind, frame.payload)
+        except RemoteProtocolError:
             frame.release()
-        if self.role is Role.WORKER and kind in _ANSWERS:
-            if request not in self._open:
-                raise RemoteProtocolError(f"{kind.name} answers request {request}, which is not open")
-            if kind in _LAST_ANSWERS:
-                self._open.discard(request)
+            raise
+        frame.release()
         self.state = after
-        event = Event(kind, request, body)
-        if isinstance(body, _CARRIES_PARTS) and body.parts:
-            self._expect(event, body.parts)
-            return None
-        return event
+        return self._message(Event(frame.header.kind, frame.header.request, body))
 
     def close(self) -> None:
         """End the session and the loans of everything half received."""
         self.state = State.CLOSED
-        for event in self._assembling.values():
-            event.release()
+        for half in self._assembling.values():
+            half.event.release()
         self._assembling.clear()
 
-    def _expect(self, event: Event, parts: int) -> None:
+    def _message(self, event: Event) -> Event | None:
+        if self.role is Role.WORKER and event.kind in _LAST_ANSWERS:
+            self._open.discard(event.request)
+        parts = event.body.parts if isinstance(event.body, _CARRIES_PARTS) else 0
+        if not parts:
+            return event
         if event.request in self._assembling:
             raise RemoteProtocolError(f"request {event.request} is opened twice")
         if len(self._assembling) == MAX_ASSEMBLING:
             raise RemoteProtocolError(f"more than {MAX_ASSEMBLING} messages are half sent")
-        self._assembling[event.request] = event
-        self._expected[event.request] = parts
+        announced = parts + sum(half.expected for half in self._assembling.values())
+        if announced > MAX_PARTS:
+            raise RemoteProtocolError(
+                f"{announced} TENSOR frames are announced, the limit is {MAX_PARTS}"
+            )
+        self._assembling[event.request] = _Half(event, parts)
+        return None
 
-    def _say(self, kind: Kind) -> None:
+    def _part(self, frame: Frame) -> Event | None:
+        half = self._half(frame.header)
+        half.keys.add(frame.header.key)
+        half.event.parts.append(frame)
+        if len(half.keys) < half.expected:
+            return None
+        del self._assembling[half.event.request]
+        return half.event
+
+    # The half message that a TENSOR frame belongs to.
+    def _half(self, header: Header) -> _Half:
+        half = self._assembling.get(header.request)
+        if half is None:
+            raise RemoteProtocolError(
+                f"TENSOR frame for request {header.request}, which announced none"
+            )
+        if header.key in half.keys:
+            raise RemoteProtocolError(
+                f"TENSOR frame repeats key {header.key} of request {header.request}"
+            )
+        return half
+
+    def _say(self, kind: Kind) -> State:
         after = TRANSITIONS[self.role, self.state].get(kind)
         if after is None:
-            raise LocalProtocolError(f"a {self.role.value} may not send {kind.name} while {self.state.value}")
-        self.state = after
+            raise LocalProtocolError(
+                f"a {self.role.value} may not send {kind.name} while {self.state.value}"
+            )
+        return after
 
-    def _hear(self, kind: Kind) -> State:
-        other = self.role.other
+    def _hear(self, header: Header) -> State:
+        kind, other = header.kind, self.role.other
         after = TRANSITIONS[other, self.state].get(kind)
         if after is None:
             refusal = f"a {other.value} may not send {kind.name} while {self.state.value}"
             raise BadHandshake(refusal) if self.state is State.NEW else RemoteProtocolError(refusal)
+        if self.role is Role.WORKER and kind in _ANSWERS and header.request not in self._open:
+            raise RemoteProtocolError(
+                f"{kind.name} answers request {header.request}, which is not open"
+            )
         return after
