@@ -12,7 +12,7 @@ from aiops.wire.frame import Frame, Header
 from aiops.wire.reader import Landing
 
 Outgoing: TypeAlias = "tuple[bytes, Sequence[memoryview]]"
-"""One frame to be sent: its first bytes (the header, or a whole control frame), then payload views."""
+"""One frame to be sent: its first bytes (the header, or a whole control frame), then payload views of format 'B'."""
 
 
 class Receiver(Protocol):
@@ -22,7 +22,10 @@ class Receiver(Protocol):
         """Choose the memory of a bulk payload; see :data:`aiops.wire.reader.Place`."""
 
     def frame_received(self, frame: Frame) -> None:
-        """Take a frame; a ProtocolError raised here ends the connection with it."""
+        """Take a frame and its loan; a ProtocolError raised here ends the connection with it.
+
+        Any other exception is a bug of the receiver's: it ends the connection too, and the loop reports it.
+        """
 
     def connection_lost(self, error: Exception | None) -> None:
         """Hear, once and last, that the connection is over; None when this end closed it."""
@@ -54,11 +57,13 @@ class Connection(Protocol):
     async def send(self, frames: Sequence[Outgoing]) -> None:
         """Send frames in order; concurrent sends queue up behind each other, frame groups stay whole.
 
-        The payload views are on loan until this returns: then, and not a moment earlier, they may be changed. A
-        cancelled send that has written part of a frame aborts the connection, since half a frame cannot be unsent.
+        The payload views are on loan until this returns or raises: then, and not a moment earlier, they may be changed.
+        A cancelled send that has written part of its frames aborts the connection, since half a message cannot be
+        unsent; only copies that hold the whole message go out by themselves.
 
         Raises:
             ConnectionLost: The connection ended first.
+            ProtocolError: The connection ended because the peer does not speak our protocol.
             DeadlineExceeded: The peer took no byte for the idle timeout; the connection is aborted.
         """
 
@@ -75,7 +80,10 @@ class Connection(Protocol):
         """Take bytes from the peer again."""
 
     async def close(self) -> None:
-        """Send what is posted, then end the connection; idempotent."""
+        """Wait for the sends under way, send what is posted, then end the connection; idempotent.
+
+        Over once this returns or raises; a cancelled close aborts. What the peer is sending at that time is lost.
+        """
 
     def abort(self, error: Exception | None = None) -> None:
         """End the connection at once; ``error`` is what everybody who waits on it is told. Idempotent."""

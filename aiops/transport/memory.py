@@ -7,6 +7,7 @@ against it too.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +16,12 @@ from aiops.errors import ConfigError, ConnectFailed, ConnectionLost
 from aiops.transport.base import Receiver
 from aiops.transport.stream import StreamConnection
 
-# What may be on its way to a peer that does not read: about what a kernel would hold.
+# What may lie before a peer that does not read: about what a kernel would hold. What a link with a delay carries on its
+# way is not counted, so that only the rate limits what goes through.
 WINDOW_BYTES = 1024 * 1024
+
+# A slow line delivers at least this often, so that whoever waits for progress sees some.
+PIECE_S = 0.1
 
 
 @dataclass(slots=True)
@@ -26,7 +31,8 @@ class Link:
     Attributes:
         delay_s: One-way delay.
         rate_bytes_s: Bytes per second; None is no limit.
-        cut_after: Bytes after which the connection breaks; None is never. Counts down as bytes are delivered.
+        cut_after: Bytes after which the connection breaks; None is never. Counts down as bytes are delivered, and is
+            None again once the connection is broken: the next one over this link stands.
     """
 
     delay_s: float = 0.0
@@ -35,7 +41,10 @@ class Link:
 
 
 class MemoryConnection(StreamConnection):
-    """One end of a connection inside the process; made by :class:`MemoryNetwork`."""
+    """One end of a connection inside the process; made by :class:`MemoryNetwork`.
+
+    Loans are as strict as on the strictest loop: memory that is changed before ``send`` has returned arrives changed.
+    """
 
     _twin: MemoryConnection
 
@@ -44,11 +53,14 @@ class MemoryConnection(StreamConnection):
         self._twin = twin
         self._link = link
         self.peer = peer
-        self._wire: deque[tuple[float, bytes]] = deque()
+        # When each piece arrives; None is the end of the stream.
+        self._wire: deque[tuple[float, bytes | memoryview | None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._line_timer: asyncio.TimerHandle | None = None
         self._line_free = 0.0
         self._undelivered = 0
         self._reading = True
+        self._aborted = False
 
     def pause_reading(self) -> None:
         """Stop taking bytes from the peer."""
@@ -58,100 +70,142 @@ class MemoryConnection(StreamConnection):
         """Take bytes from the peer again."""
         self._reading = True
         self._twin._schedule()
+        self._twin._maybe_resume()
 
     def _write(self, data: bytes | memoryview) -> None:
-        link, now = self._link, self._loop.time()
-        line_time = 0.0 if link.rate_bytes_s is None else len(data) / link.rate_bytes_s
-        self._line_free = max(now, self._line_free) + line_time
-        self._wire.append((self._line_free + link.delay_s, bytes(data)))
+        rate, now = self._link.rate_bytes_s, self._loop.time()
+        start = due = max(now, self._line_free)
+        step = len(data) if rate is None else max(1, int(rate * PIECE_S))
+        for at in range(0, len(data), step):
+            piece = data[at : at + step]
+            due = start if rate is None else start + (at + len(piece)) / rate
+            self._wire.append((due + self._link.delay_s, piece))
+        self._line_free = due
         self._undelivered += len(data)
-        if self._line_free > now:
+        if self._backlog():
             self._pause()
-            self._loop.call_at(self._line_free, self._maybe_resume)
-        elif self._undelivered > WINDOW_BYTES:
-            self._pause()
+            self._maybe_resume()
+        else:
+            self._take()
         self._schedule()
 
+    # What the line has not taken yet, and what lies before the peer beyond the window.
     def _backlog(self) -> int:
-        return self._undelivered
+        now, on_line = self._loop.time(), 0
+        if self._link.rate_bytes_s is not None:
+            on_line = math.ceil(self._link.rate_bytes_s * (self._line_free - now))
+        all_on_the_way = self._twin._reading and not (self._wire and self._wire[0][0] <= now)
+        beyond = 0 if all_on_the_way else self._undelivered - WINDOW_BYTES
+        return max(0, on_line) + max(0, beyond)
+
+    # The loans end: what is still a view of the sender's memory becomes the network's own.
+    def _take(self) -> None:
+        wire = self._wire
+        for at in range(len(wire) - 1, -1, -1):
+            due, piece = wire[at]
+            if not isinstance(piece, memoryview):
+                break
+            wire[at] = (due, bytes(piece))
+
+    # A timer may fire a rounding error early, so that it is set again until the line is free.
+    def _maybe_resume(self) -> None:
+        if self._line_free > self._loop.time():
+            if self._line_timer is None:
+                self._line_timer = self._loop.call_at(self._line_free, self._line_ready)
+        elif self._paused and not self._backlog():
+            self._take()
+            self._resume()
+
+    def _line_ready(self) -> None:
+        self._line_timer = None
+        self._maybe_resume()
 
     def _schedule(self) -> None:
-        if self._timer is None and self._wire:
+        if self._timer is None and self._wire and self._twin._reading:
             self._timer = self._loop.call_at(self._wire[0][0], self._deliver)
 
     def _deliver(self) -> None:
         self._timer = None
         twin = self._twin
-        while self._wire and self._wire[0][0] <= self._loop.time():
-            if twin.closed or not twin._reading:
+        if twin.closed:
+            self._wire.clear()
+        while self._wire and twin._reading and self._wire[0][0] <= self._loop.time():
+            _, piece = self._wire.popleft()
+            if piece is None:
+                ended = "aborted" if self._aborted else "closed"
+                twin._lost(ConnectionLost(f"{twin.peer} {ended} the connection {twin._where()}"))
                 return
-            _, data = self._wire.popleft()
-            cut = self._link.cut_after
-            if cut is not None:
-                data = data[:cut]
-                self._link.cut_after = cut - len(data)
-            self._undelivered -= len(data)
-            twin._feed(data)
-            if cut is not None and cut == len(data):
-                lost = f"connection to {self.peer} was cut"
-                self._lost(ConnectionLost(lost))
-                twin._lost(ConnectionLost(f"connection to {twin.peer} was cut"))
+            self._undelivered -= len(piece)
+            if not self._carry(piece):
                 return
         self._maybe_resume()
         self._schedule()
 
-    def _feed(self, data: bytes) -> None:
-        at = 0
-        while at < len(data) and not self.closed:
-            room = self._reader.get_buffer(-1)
-            n = min(len(room), len(data) - at)
-            room[:n] = data[at : at + n]
-            at += n
-            self._filled(n)
+    # Hand a piece to the other end; says whether the connection outlives it.
+    def _carry(self, piece: bytes | memoryview) -> bool:
+        twin, left = self._twin, self._link.cut_after
+        twin._feed(memoryview(piece)[:left])
+        if left is None:
+            return True
+        if left > len(piece):
+            self._link.cut_after = left - len(piece)
+            return True
+        self._link.cut_after = None
+        self._lost(ConnectionLost(f"connection to {self.peer} was cut"))
+        twin._lost(ConnectionLost(f"connection to {twin.peer} was cut {twin._where()}"))
+        return False
 
-    def _maybe_resume(self) -> None:
-        if (
-            self._paused
-            and self._line_free <= self._loop.time()
-            and self._undelivered <= WINDOW_BYTES
-        ):
-            self._resume()
+    def _feed(self, data: memoryview) -> None:
+        while data and not self.closed:
+            room = self._reader.get_buffer(-1)
+            n = min(len(room), len(data))
+            room[:n] = data[:n]
+            self._filled(n)
+            data = data[n:]
 
     def _shut(self, *, gently: bool) -> None:
-        self._loop.call_soon(self._lost, None)
-        # The last bytes travel as long as any others; the end of the stream comes behind them.
+        if not gently:
+            self._aborted = True
+            self._wire.clear()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        # The end of the stream travels as long as any bytes, and behind the last of them.
         arrival = self._loop.time() + self._link.delay_s
-        if gently and self._wire:
+        if self._wire:
             arrival = max(arrival, self._wire[-1][0])
-        self._loop.call_at(arrival, self._announce_end)
-
-    def _announce_end(self) -> None:
-        twin = self._twin
-        self._deliver()
-        if not twin.closed:
-            where = "in the middle of a frame" if twin._reader.mid_frame else "between frames"
-            twin._lost(ConnectionLost(f"{twin.peer} closed the connection {where}"))
+        self._wire.append((arrival, None))
+        self._schedule()
+        self._loop.call_soon(self._lost, None)
 
 
 class MemoryListener:
     """A name inside a :class:`MemoryNetwork`."""
 
-    def __init__(self, network: MemoryNetwork, name: str) -> None:
+    def __init__(
+        self,
+        network: MemoryNetwork,
+        name: str,
+        accept: Callable[[], MemoryConnection],
+        made: Callable[[Receiver, MemoryConnection], None],
+    ) -> None:
+        self.addresses = [(name, 0)]
+        self.accept = accept
+        self.made = made
         self._network = network
         self._name = name
-        self.addresses = [(name, 0)]
 
     async def close(self) -> None:
         """Stop accepting."""
-        self._network.listeners.pop(self._name, None)
+        if self._network.listeners.get(self._name) is self:
+            del self._network.listeners[self._name]
 
 
 class MemoryNetwork:
     """Names that can be listened on and dialled, all inside one loop."""
 
     def __init__(self) -> None:
-        self.listeners: dict[str, Callable[[], MemoryConnection]] = {}
-        self._made: dict[str, Callable[[Receiver, MemoryConnection], None]] = {}
+        self.listeners: dict[str, MemoryListener] = {}
 
     async def listen(
         self,
@@ -169,11 +223,15 @@ class MemoryNetwork:
         """
         if name in self.listeners:
             raise ConfigError(f"cannot bind {name!r}: it is taken")
-        self.listeners[name] = lambda: MemoryConnection(
-            make_receiver(), max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s
-        )
-        self._made[name] = made
-        return MemoryListener(self, name)
+
+        def accept() -> MemoryConnection:
+            return MemoryConnection(
+                make_receiver(), max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s
+            )
+
+        listener = MemoryListener(self, name, accept, made)
+        self.listeners[name] = listener
+        return listener
 
     async def connect(
         self,
@@ -190,14 +248,14 @@ class MemoryNetwork:
         Raises:
             ConnectFailed: Nobody listens there.
         """
-        accept = self.listeners.get(name)
-        if accept is None:
+        listener = self.listeners.get(name)
+        if listener is None:
             raise ConnectFailed(f"cannot connect to {name}: nobody listens there")
         near = MemoryConnection(
             make_receiver(), max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s
         )
-        far = accept()
+        far = listener.accept()
         near.join(far, up or Link(), peer=name)
         far.join(near, down or Link(), peer="memory")
-        self._made[name](far._receiver, far)
+        listener.made(far._receiver, far)
         return near

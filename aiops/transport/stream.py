@@ -1,7 +1,7 @@
 """The part of a connection that every byte stream shares: cutting frames into writes, and loans.
 
-A subclass brings three things: ``_write`` (take bytes), ``_backlog`` (how many of them the kernel has not taken yet)
-and ``_shut`` (end the link). It reports back through ``_pause``, ``_resume``, ``_filled`` and ``_lost``.
+A subclass brings three things: ``_write`` (take bytes), ``_backlog`` (how many of them the peer has yet to take) and
+``_shut`` (end the link). It reports back through ``_pause``, ``_resume``, ``_filled`` and ``_lost``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from aiops.errors import ConnectionLost, DeadlineExceeded, ProtocolError
+from aiops.errors import AiopsError, ConnectionLost, DeadlineExceeded, ProtocolError
 from aiops.transport.base import Outgoing, Receiver
 from aiops.wire.reader import FrameReader
 
@@ -22,7 +22,7 @@ SEGMENT_BYTES = 256 * 1024
 STAGED_BYTES = 64 * 1024
 
 # Control frames that may wait for a frame boundary: far more than one peer's pings and answers.
-MAX_POSTED = 1024
+MAX_POSTED_BYTES = 1024 * 1024
 
 
 class StreamConnection:
@@ -45,6 +45,7 @@ class StreamConnection:
         self._reader = FrameReader(receiver.place, max_frame_bytes=max_frame_bytes)
         self._idle_timeout_s = idle_timeout_s
         self._posted: deque[bytes] = deque()
+        self._posted_bytes = 0
         # Senders queue here, so that one message's frames are never mixed with another's.
         self._turn = asyncio.Lock()
         self._paused = False
@@ -54,46 +55,38 @@ class StreamConnection:
 
     async def send(self, frames: Sequence[Outgoing]) -> None:
         """Send frames in order; see :class:`aiops.transport.base.Connection`."""
-        async with self._turn:
-            self._check()
-            whole = True
-            data: bytes | memoryview = b""
-            try:
-                for data, ends in _segments(frames):
-                    if whole:
-                        await self._flush_posted()
-                    whole = ends
-                    self._put(data)
-                    await self._drained()
-                    self._check()
-            except asyncio.CancelledError:
-                # Half a frame is out, or the transport still holds a view of the caller's memory.
-                if not whole or (self._paused and isinstance(data, memoryview)):
-                    self.abort(ConnectionLost(f"send to {self.peer} was cancelled inside a frame"))
-                raise
-            await self._flush_posted()
+        try:
+            async with self._turn:
+                self._check()
+                await self._flush_posted()
+                await self._send(frames)
+        finally:
+            self._pump()
 
     def post(self, frame: bytes) -> None:
         """Send a small frame at the next frame boundary; see the protocol."""
         if self.closed:
             return
-        if self._turn.locked() or self._paused:
-            if len(self._posted) == MAX_POSTED:
-                self.abort(ConnectionLost(f"{self.peer} leaves {MAX_POSTED} control frames unread"))
-                return
-            self._posted.append(frame)
-        else:
-            self._put(frame)
+        self._posted.append(frame)
+        self._posted_bytes += len(frame)
+        self._pump()
+        if self._posted_bytes > MAX_POSTED_BYTES:
+            unread = f"{self._posted_bytes} bytes of control frames wait, {MAX_POSTED_BYTES} may"
+            self.abort(ConnectionLost(f"{self.peer} does not read: {unread}"))
 
     async def close(self) -> None:
         """Send what is posted, then end the connection."""
+        try:
+            async with self._turn:
+                await self._flush_posted()
+                await self._drained()
+        except AiopsError:
+            # The connection is over already, and its receiver hears why.
+            pass
+        except asyncio.CancelledError:
+            self.abort(ConnectionLost(f"closing the connection to {self.peer} was cancelled"))
+            raise
         if not self.closed:
-            try:
-                async with self._turn:
-                    await self._flush_posted()
-                    await self._drained()
-            except (ConnectionLost, DeadlineExceeded):
-                pass
             self._end(None)
             self._shut(gently=True)
         await asyncio.shield(self._over)
@@ -104,8 +97,6 @@ class StreamConnection:
             self._end(error or ConnectionLost(f"connection to {self.peer} was aborted"))
             self._shut(gently=False)
 
-    # -- what a subclass brings -----------------------------------------------------------------------------------
-
     def _write(self, data: bytes | memoryview) -> None:
         raise NotImplementedError
 
@@ -115,61 +106,98 @@ class StreamConnection:
     def _shut(self, *, gently: bool) -> None:
         raise NotImplementedError
 
-    # -- what a subclass reports ----------------------------------------------------------------------------------
-
     def _pause(self) -> None:
         self._paused = True
 
     def _resume(self) -> None:
         self._paused = False
-        self._wake()
-        while self._posted and not self._paused and not self._turn.locked():
-            self._put(self._posted.popleft())
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        self._pump()
 
     def _filled(self, n: int) -> None:
+        if self.closed:
+            return
         self.received_bytes += n
         self.last_heard = self._loop.time()
         try:
             for frame in self._reader.buffer_updated(n):
-                if self.closed:
-                    frame.release()
-                    continue
                 self._receiver.frame_received(frame)
         except ProtocolError as error:
             self.abort(error)
+        except Exception as error:
+            # A bug of the receiver's: nothing can be trusted to be in step any more, and the loop reports it.
+            self.abort(error)
+            raise
 
+    # The link is gone; ``error`` is how, unless this end has already said so.
     def _lost(self, error: Exception | None) -> None:
-        """Tell that the link is gone; ``error`` as the receiver shall see it."""
         if not self.closed:
             self._end(error)
         if not self._over.done():
             self._over.set_result(None)
             self._receiver.connection_lost(self._error)
 
-    # -- inside ---------------------------------------------------------------------------------------------------
+    # Where in the stream of frames the peer stopped, for people.
+    def _where(self) -> str:
+        return "in the middle of a frame" if self._reader.mid_frame else "between frames"
 
     def _end(self, error: Exception | None) -> None:
         self.closed = True
         self._error = error
         self._reader.close()
         self._posted.clear()
-        self._wake()
+        self._posted_bytes = 0
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _check(self) -> None:
+        if not self.closed:
+            return
+        if isinstance(self._error, AiopsError):
+            raise self._error
+        raise ConnectionLost(f"connection to {self.peer} is closed") from self._error
+
+    async def _send(self, frames: Sequence[Outgoing]) -> None:
+        left = total = sum(len(head) + sum(map(len, views)) for head, views in frames)
+        lent = False
+        try:
+            for data, ends_frame in _segments(frames):
+                lent = isinstance(data, memoryview)
+                self._put(data)
+                left -= len(data)
+                await self._drained()
+                lent = False
+                if ends_frame:
+                    await self._flush_posted()
+        except BaseException:
+            # Half a message cannot be unsent, and the caller's memory cannot be asked back from the transport. Copies
+            # that make up the whole message go out by themselves.
+            if 0 < left < total or lent:
+                self.abort(ConnectionLost(f"send to {self.peer} was cancelled halfway"))
+            raise
 
     def _put(self, data: bytes | memoryview) -> None:
         self.sent_bytes += len(data)
         self._write(data)
 
-    def _check(self) -> None:
-        if self.closed:
-            raise self._error or ConnectionLost(f"connection to {self.peer} is closed")
+    def _put_posted(self) -> None:
+        frame = self._posted.popleft()
+        self._posted_bytes -= len(frame)
+        self._put(frame)
+
+    # Between frames and with room in the kernel, what is posted leaves at once; a sender flushes at its boundaries.
+    def _pump(self) -> None:
+        while self._posted and not self._paused and not self._turn.locked():
+            self._put_posted()
 
     async def _flush_posted(self) -> None:
         while self._posted:
-            self._put(self._posted.popleft())
+            self._put_posted()
             await self._drained()
-            self._check()
 
-    # Wait until the kernel has taken everything written; only lack of progress runs the deadline down.
+    # Wait until the kernel has taken everything written; only lack of progress runs the deadline down. Looking once
+    # per idle timeout, it finds a peer that stopped after one timeout at the earliest and two at the latest.
     async def _drained(self) -> None:
         while self._paused and not self.closed:
             before = self._backlog()
@@ -178,22 +206,18 @@ class StreamConnection:
                 async with asyncio.timeout(self._idle_timeout_s):
                     await self._waiter
             except TimeoutError:
-                if self._backlog() < before:
-                    continue
-                error = DeadlineExceeded(
-                    "sending",
-                    peer=self.peer,
-                    waited_s=self._idle_timeout_s,
-                    moved_bytes=self.received_bytes,
-                )
-                self.abort(error)
-                raise error from None
+                self._give_up(before)
             finally:
                 self._waiter = None
+        self._check()
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    # End the connection if an idle timeout went by and not a byte of what was waiting has gone.
+    def _give_up(self, before: int) -> None:
+        if self._paused and not self.closed and self._backlog() >= before:
+            idle_s, came = self._idle_timeout_s, self.received_bytes
+            self.abort(
+                DeadlineExceeded("sending", peer=self.peer, waited_s=idle_s, moved_bytes=came)
+            )
 
 
 # Cut frames into writes: small frames are joined, large ones leave with their header and up to 64 KiB in front, then
@@ -216,12 +240,13 @@ def _segments(frames: Sequence[Outgoing]) -> Iterator[tuple[bytes | memoryview, 
 
 
 def _large(head: bytes, views: Sequence[memoryview]) -> Iterator[tuple[bytes | memoryview, bool]]:
-    pieces = [
-        view[at : at + SEGMENT_BYTES] for view in views for at in range(0, len(view), SEGMENT_BYTES)
-    ]
-    room = STAGED_BYTES - len(head)
-    yield head + bytes(pieces[0][:room]), False
-    rest = [pieces[0][room:], *pieces[1:]] if len(pieces[0]) > room else pieces[1:]
+    stage = bytearray()
+    rest: list[memoryview] = []
+    for view in (memoryview(head), *views):
+        room = STAGED_BYTES - len(stage)
+        stage += view[:room]
+        rest += [view[at : at + SEGMENT_BYTES] for at in range(room, len(view), SEGMENT_BYTES)]
+    yield bytes(stage), False
     for piece in rest[:-1]:
         yield piece, False
     yield rest[-1], True

@@ -9,13 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from typing import cast
 
 from aiops.errors import ConfigError, ConnectFailed, ConnectionLost, TransportError
 from aiops.transport.base import Receiver
 from aiops.transport.stream import StreamConnection
+
+if sys.platform == "linux":
+    import fcntl
+    import termios
 
 
 class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
@@ -42,7 +48,8 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         self._filled(nbytes)
 
     def eof_received(self) -> bool:
-        """Treat the peer's end of stream as the end of the connection."""
+        """Treat the peer's end of stream as the end of the connection, whatever this end has yet to send."""
+        self.abort(ConnectionLost(f"{self.peer} closed the connection {self._where()}"))
         return False
 
     def pause_writing(self) -> None:
@@ -55,11 +62,8 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Translate how it ended."""
-        if exc is None:
-            where = "in the middle of a frame" if self._reader.mid_frame else "between frames"
-            self._lost(ConnectionLost(f"{self.peer} closed the connection {where}"))
-        else:
-            self._lost(_translated(exc, f"connection to {self.peer} was lost"))
+        lost = f"connection to {self.peer} was lost {self._where()}"
+        self._lost(ConnectionLost(lost) if exc is None else _translated(exc, lost))
 
     def pause_reading(self) -> None:
         """Stop taking bytes from the peer."""
@@ -75,13 +79,21 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         self._transport.write(data)
 
     def _backlog(self) -> int:
-        return self._transport.get_write_buffer_size()
+        waiting = self._transport.get_write_buffer_size()
+        return waiting + _unacknowledged(self._transport.get_extra_info("socket").fileno())
 
     def _shut(self, *, gently: bool) -> None:
         if gently:
             self._transport.close()
-        else:
-            self._transport.abort()
+            return
+        # Loans end with an abort, but uvloop goes on writing from them until its next turn. Those bytes would be of
+        # whoever has the memory by then: the kernel must not take them.
+        with (
+            contextlib.suppress(OSError),
+            self._transport.get_extra_info("socket").dup() as sock,
+        ):
+            sock.shutdown(socket.SHUT_WR)
+        self._transport.abort()
 
 
 class TcpListener:
@@ -106,29 +118,36 @@ async def connect(
 ) -> TcpConnection:
     """Dial the addresses in order and return the first connection that stands.
 
+    Args:
+        addresses: Hosts and ports. A name that stands for several addresses is tried at each of them.
+        make_receiver: Called once, when a connection stands.
+        max_frame_bytes: See :class:`StreamConnection`.
+        idle_timeout_s: See :class:`StreamConnection`.
+        connect_timeout_s: How long each address may take to answer.
+
     Raises:
         ConnectFailed: None of them answered; the message says why for each.
     """
-    loop = asyncio.get_running_loop()
     reasons = []
     for host, port in addresses:
         try:
-            async with asyncio.timeout(connect_timeout_s):
-                _, connection = await loop.create_connection(
-                    lambda: TcpConnection(
-                        make_receiver(),
-                        max_frame_bytes=max_frame_bytes,
-                        idle_timeout_s=idle_timeout_s,
-                    ),
-                    host,
-                    port,
-                )
-        except TimeoutError:
-            reasons.append(f"{host}:{port}: no answer in {connect_timeout_s:g} s")
-        except OSError as error:
-            reasons.append(f"{host}:{port}: {_reason(error)}")
-        else:
-            return connection
+            sock = await _dial(host, port, connect_timeout_s)
+        except ConnectFailed as error:
+            reasons.append(str(error))
+            continue
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: TcpConnection(
+                    make_receiver(),
+                    max_frame_bytes=max_frame_bytes,
+                    idle_timeout_s=idle_timeout_s,
+                ),
+                sock=sock,
+            )
+        except BaseException:
+            sock.close()
+            raise
+        return connection
     raise ConnectFailed("cannot connect to " + "; ".join(reasons))
 
 
@@ -175,6 +194,50 @@ async def listen(
     return TcpListener(server)
 
 
+# Open a socket to the first address of a host that answers.
+async def _dial(host: str, port: int, timeout_s: float) -> socket.socket:
+    where, reasons = f"{host}:{port}", []
+    try:
+        async with asyncio.timeout(timeout_s):
+            found = await asyncio.get_running_loop().getaddrinfo(
+                host, port, type=socket.SOCK_STREAM
+            )
+    except OSError as error:
+        raise ConnectFailed(f"{where}: {_reason(error, timeout_s)}") from None
+    for family, kind, proto, _, address in found:
+        try:
+            return await _open(family, kind, proto, address, timeout_s)
+        except OSError as error:
+            at = "" if address[0] == host else f" at {address[0]}"
+            reasons.append(f"{where}{at}: {_reason(error, timeout_s)}")
+    raise ConnectFailed("; ".join(reasons))
+
+
+async def _open(
+    family: int, kind: int, proto: int, address: tuple[object, ...], timeout_s: float
+) -> socket.socket:
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.setblocking(False)
+        async with asyncio.timeout(timeout_s):
+            await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+# What the kernel keeps until the peer acknowledges it. With a few megabytes of it a slow link is not writable for
+# minutes, and only this tells that it moves; 0 where the system does not say.
+def _unacknowledged(fd: int) -> int:
+    if sys.platform != "linux":
+        return 0
+    try:
+        return int.from_bytes(fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    except OSError:
+        return 0
+
+
 def _address(name: object) -> str:
     if isinstance(name, tuple) and len(name) >= 2:
         host, port = name[0], name[1]
@@ -182,8 +245,13 @@ def _address(name: object) -> str:
     return "unknown peer"
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+def _reason(error: OSError, timeout_s: float = 0.0) -> str:
+    if error.errno is None:
+        ours = isinstance(error, TimeoutError)
+        return f"no answer in {timeout_s:g} s" if ours else str(error)
+    # Loops add to the text of an error; the number says it plainly. A failed look-up numbers its reasons by itself.
+    plain = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno)
+    return plain or str(error)
 
 
 def _translated(error: Exception, what: str) -> Exception:
