@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from aiops.codec.base import Codec
 from aiops.errors import NotFinite, Refused, ShapeMismatch, UnknownKey
-from aiops.server.engine import Handle
+from aiops.server.event import Handle
 from aiops.server.members import Member
 from aiops.server.peer import Peer
 from aiops.server.shard import Part
@@ -69,7 +69,9 @@ def check_parts(push: AdmittedPush, store: Store, codecs: Mapping[int, Codec]) -
     for frame in push._frames:
         header = frame.header
         if header.key >= len(table.buckets):
-            raise UnknownKey(f"key {header.key} is not in the table, the last is {len(table.buckets) - 1}")
+            raise UnknownKey(
+                f"key {header.key} is not in the table, the last is {len(table.buckets) - 1}"
+            )
         key, bucket = Key(header.key), table.buckets[header.key]
         codec = _codec(frame, codecs)
         if len(frame.payload) != header.size:

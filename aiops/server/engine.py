@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from aiops.errors import Busy, NotMember, Refused, StalePush, ZeroWeight
 from aiops.policy.base import (
@@ -22,112 +21,29 @@ from aiops.policy.base import (
     WorkerView,
     WorkPolicy,
 )
+from aiops.server.event import (
+    Action,
+    Answer,
+    Decline,
+    Event,
+    Handle,
+    Joined,
+    Left,
+    Merge,
+    Merged,
+    MergeFailed,
+    Pushed,
+)
 from aiops.types import Clock, Version, WorkerId
 
 # Weight of the newest measurement in the smoothed step and sync times.
 SMOOTHING = 0.5
 
 
-class Handle:
-    """What the engine holds of a push; the service keeps its payload in a subclass."""
-
-    __slots__ = ()
-
-
-# -- events --
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A worker is a member now; it is waited for from its first accepted push on."""
-
-    worker: WorkerId
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """A worker is gone for good: it left, or its lease ended."""
-
-    worker: WorkerId
-
-
-@dataclass(frozen=True, slots=True)
-class Pushed:
-    """A whole and valid push has arrived.
-
-    Attributes:
-        worker: Who pushed.
-        handle: The push itself, given back in the actions.
-        base: Version it was computed from.
-        n_samples: Training samples behind it.
-        n_steps: Local steps behind it.
-        loss: Mean training loss; NaN when unknown.
-        step_s: The worker's mean step time since its last push, in seconds; 0 when unknown.
-        sync_s: The worker's last time from push to model, in seconds; 0 when unknown.
-    """
-
-    worker: WorkerId
-    handle: Handle
-    base: Version
-    n_samples: int
-    n_steps: int
-    loss: float = math.nan
-    step_s: float = 0.0
-    sync_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """The merge that was asked for is done and published."""
-
-
-@dataclass(frozen=True, slots=True)
-class MergeFailed:
-    """The merge that was asked for would not give finite parameters; nothing changed."""
-
-    error: Refused
-
-
-Event: TypeAlias = Joined | Left | Pushed | Merged | MergeFailed
-
-
-# -- actions --
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """Add ``sum weight * push`` to the parameters and publish them; then report Merged or MergeFailed."""
-
-    handles: tuple[Handle, ...]
-    weights: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A push is part of ``version``; its worker may be told now."""
-
-    handle: Handle
-    worker: WorkerId
-    version: Version
-    staleness: int
-    n_merged: int
-
-
-@dataclass(frozen=True, slots=True)
-class Decline:
-    """A push will not be merged."""
-
-    handle: Handle
-    error: Refused
-
-
-Action: TypeAlias = Merge | Answer | Decline
-
-
 @dataclass(slots=True)
 class _Member:
     joined: Version
-    clock: Clock = Clock(0)
+    clock: Clock
     active: bool = False
     step_s: float = 0.0
     sync_s: float = 0.0
@@ -156,26 +72,28 @@ class Engine:
     weights: WeightRule
     work: WorkPolicy
     min_workers: int = 1
-    version: Version = Version(0)
+    version: Version = field(default=Version(0))
     started: bool = False
     _members: dict[WorkerId, _Member] = field(default_factory=dict)
     _held: dict[WorkerId, _Held] = field(default_factory=dict)
     _merging: list[_Held] = field(default_factory=list)
     _parked: dict[WorkerId, Answer] = field(default_factory=dict)
+    # Pushes of workers whose earlier life has one in the open round.
+    _early: dict[WorkerId, Pushed] = field(default_factory=dict)
     _plan: dict[WorkerId, Work] = field(default_factory=dict)
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event at time ``now`` (seconds of the loop's clock); return what is to be done, in order."""
         match event:
             case Joined(worker):
-                self._members[worker] = _Member(self.version)
+                self._members[worker] = _Member(self.version, self._slowest())
                 self._replan()
                 return []
             case Left(worker):
+                # What is held or merged of it still counts, and a parked answer is free now.
                 self._members.pop(worker, None)
-                self._parked.pop(worker, None)
                 self._replan()
-                return self._advance(now)
+                return self._turned_away(worker) + self._advance(now)
             case Pushed():
                 return self._pushed(event, now)
             case Merged():
@@ -192,6 +110,12 @@ class Engine:
         """Return whether ``worker`` has joined and not left."""
         return worker in self._members
 
+    @property
+    def n_pushed(self) -> int:
+        """Members that have pushed, in this life or before they came back, which ``min_workers`` counts."""
+        held = self._held.keys() | self._early.keys()
+        return len(self._live() | (held & self._members.keys()))
+
     def waiting_for(self) -> list[WorkerId]:
         """Return the active members whose push the open round lacks, in order; for status reports."""
         if not self._held or self._merging:
@@ -205,17 +129,32 @@ class Engine:
     def _live(self) -> set[WorkerId]:
         return {worker for worker, member in self._members.items() if member.active}
 
+    def _turned_away(self, worker: WorkerId) -> list[Action]:
+        early = self._early.pop(worker, None)
+        if early is None:
+            return []
+        return [Decline(early.handle, NotMember(f"worker {worker} left before its push was held"))]
+
+    def _slowest(self) -> Clock:
+        return min(self.clocks().values(), default=Clock(0))
+
     def _pushed(self, push: Pushed, now: float) -> list[Action]:
         error = self._objection(push)
         if error is not None:
             return [Decline(push.handle, error)]
+        if self._has_push(push.worker):
+            self._early[push.worker] = push
+        else:
+            self._hold(push, now)
+        return self._advance(now)
+
+    def _hold(self, push: Pushed, now: float) -> None:
         member = self._members[push.worker]
-        if not member.active:
-            # A newcomer starts level with the slowest, so that nobody is held up by its past.
-            clocks = self.clocks().values()
-            member.clock = min(clocks, default=Clock(0))
-            member.active = True
         member.clock = Clock(member.clock + push.n_steps)
+        if not member.active:
+            # A newcomer is at least level with the slowest, so that nobody is held up by its past.
+            member.clock = max(member.clock, self._slowest())
+            member.active = True
         member.step_s = _smoothed(member.step_s, push.step_s)
         member.sync_s = _smoothed(member.sync_s, push.sync_s)
         view = PushView(
@@ -228,7 +167,9 @@ class Engine:
             arrived=now,
         )
         self._held[push.worker] = _Held(view, push.handle)
-        return self._advance(now)
+
+    def _has_push(self, worker: WorkerId) -> bool:
+        return worker in self._held or any(h.view.worker == worker for h in self._merging)
 
     def _objection(self, push: Pushed) -> Refused | None:
         member = self._members.get(push.worker)
@@ -236,7 +177,8 @@ class Engine:
             return NotMember(f"worker {push.worker} is not a member, its lease has ended")
         if push.base > self.version:
             return Refused(f"push starts from version {push.base}, the server is at {self.version}")
-        if push.worker in self._held or any(h.view.worker == push.worker for h in self._merging):
+        # A worker that came back may find a push of its earlier life in the round; its own waits for the next.
+        if push.worker in self._early or (member.active and self._has_push(push.worker)):
             return Busy(f"worker {push.worker} has a push in the open round, one is the limit")
         staleness, bound = self.version - push.base, self.sync.max_staleness
         # A newcomer's first push may be late however slow it is, or it could never get in.
@@ -249,8 +191,9 @@ class Engine:
     def _advance(self, now: float) -> list[Action]:
         actions = self._answers(now)
         while not self._merging:
+            self._admit_early(now)
             if not self.started:
-                self.started = len(self._live()) >= self.min_workers
+                self.started = self.n_pushed >= self.min_workers
                 if not self.started:
                     break
             ready = self.sync.ready(self._view(now))
@@ -268,6 +211,10 @@ class Engine:
             actions.append(Merge(handles, weights))
         return actions
 
+    def _admit_early(self, now: float) -> None:
+        for worker in sorted(self._early.keys() - self._held.keys()):
+            self._hold(self._early.pop(worker), now)
+
     def _merged(self, now: float) -> list[Action]:
         self.version = Version(self.version + 1)
         merged, self._merging = self._merging, []
@@ -280,6 +227,8 @@ class Engine:
         return self._advance(now)
 
     def _answers(self, now: float) -> list[Action]:
+        if not self._parked:
+            return []
         view = self._view(now)
         free = [
             worker
@@ -305,7 +254,8 @@ class Engine:
 
 
 def _smoothed(old: float, new: float) -> float:
-    if new <= 0.0:
+    # The measurement comes over the wire: NaN and infinity would stay for ever.
+    if not 0.0 < new < math.inf:
         return old
     return new if old == 0.0 else old + SMOOTHING * (new - old)
 

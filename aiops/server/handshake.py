@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from aiops.errors import BadHandshake
-from aiops.server.engine import Joined
+from aiops.server.event import Joined
 from aiops.server.peer import Peer
 from aiops.types import WorkerId
 from aiops.wire.frame import Kind
@@ -22,6 +22,9 @@ log = logging.getLogger("aiops.server")
 
 # A connection that has not introduced itself by then is dropped; generous, for a loaded machine.
 HANDSHAKE_S = 10.0
+
+# Characters of a worker's name that go into a message about it.
+MAX_NAME = 64
 
 
 class Handshake:
@@ -84,7 +87,7 @@ class Handshake:
         member = members.get(hello.identity)
         if member is not None and member.incarnation > hello.incarnation:
             return Reject(
-                f"{hello.identity!r} has come back as incarnation {member.incarnation}, "
+                f"{hello.identity[:MAX_NAME]!r} has come back as incarnation {member.incarnation}, "
                 f"incarnation {hello.incarnation} is over"
             )
         if member is None and len(members) >= config.max_members:

@@ -32,8 +32,7 @@ class Taken:
     n_merged: int
 
 
-Outcome: TypeAlias = "Taken | Refused | None"
-"""None while the push waits for its round."""
+Outcome: TypeAlias = "Taken | Refused"
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +46,7 @@ class Member:
         name: For people.
         last_heard: When anything came from it, in seconds of the loop's clock.
         outcomes: What became of its last pushes, by sequence number.
+        forgotten: The highest sequence number whose outcome was dropped; -1 while there is none.
         merged: Pushes merged.
         peer: The connection it is on; None while there is none.
     """
@@ -57,6 +57,7 @@ class Member:
     name: str
     last_heard: float
     outcomes: OrderedDict[int, Outcome] = field(default_factory=OrderedDict)
+    forgotten: int = -1
     merged: int = 0
     peer: Peer | None = None
 
@@ -64,11 +65,12 @@ class Member:
         """Remember what became of a push."""
         self.outcomes[sequence] = outcome
         while len(self.outcomes) > WINDOW:
-            self.outcomes.popitem(last=False)
+            dropped, _ = self.outcomes.popitem(last=False)
+            self.forgotten = max(self.forgotten, dropped)
 
     def is_old(self, sequence: int) -> bool:
-        """Return whether ``sequence`` lies before everything remembered: it was answered long ago."""
-        return bool(self.outcomes) and sequence < next(iter(self.outcomes))
+        """Return whether ``sequence`` may have been answered and forgotten, in whatever order pushes came."""
+        return sequence <= self.forgotten and sequence not in self.outcomes
 
 
 class Members:
@@ -81,7 +83,8 @@ class Members:
     def __init__(self, *, lease_s: float) -> None:
         self._lease_s = lease_s
         self._live: dict[str, Member] = {}
-        self._departed: OrderedDict[str, Member] = OrderedDict()
+        self._departed: OrderedDict[tuple[str, int], Member] = OrderedDict()
+        self._numbers: OrderedDict[str, WorkerId] = OrderedDict()
         self._next = 0
 
     def __len__(self) -> int:
@@ -106,25 +109,32 @@ class Members:
             assert member.incarnation == incarnation
             member.last_heard = now
             return member, False
-        departed = self._departed.pop(identity, None)
-        if departed is not None and departed.incarnation == incarnation:
-            member = departed
-            member.last_heard = now
-        else:
-            worker = WorkerId(self._next) if departed is None else departed.worker
-            if departed is None:
-                self._next += 1
-            member = Member(worker, identity, incarnation, name, now)
+        # Each life has a memory of its own, so that one that was frozen while another came and went repeats nothing.
+        member = self._departed.pop((identity, incarnation), None)
+        if member is None:
+            member = Member(self._number(identity), identity, incarnation, name, now)
+        member.last_heard = now
         self._live[identity] = member
         return member, True
 
     def leave(self, member: Member) -> None:
         """Let a member go; what became of its pushes is remembered for a while."""
         del self._live[member.identity]
-        self._departed[member.identity] = member
+        self._departed[member.identity, member.incarnation] = member
         while len(self._departed) > MAX_DEPARTED:
             self._departed.popitem(last=False)
 
     def expired(self, now: float) -> list[Member]:
         """Return the members whose lease has ended."""
         return [member for member in self.all() if now - member.last_heard > self._lease_s]
+
+    # A worker keeps its number as long as it is remembered at all.
+    def _number(self, identity: str) -> WorkerId:
+        number = self._numbers.pop(identity, None)
+        if number is None:
+            number = WorkerId(self._next)
+            self._next += 1
+        self._numbers[identity] = number
+        while len(self._numbers) > MAX_DEPARTED + len(self._live) + 1:
+            self._numbers.popitem(last=False)
+        return number

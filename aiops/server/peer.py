@@ -72,7 +72,9 @@ class Peer:
         self._replies: asyncio.Queue[Reply | None] = asyncio.Queue(MAX_QUEUED)
 
     def place(self, header: Header) -> Landing:
-        """Take a block for a bulk payload; none for what will be refused anyway."""
+        """Take a block for a bulk payload; none for what will be refused or dropped anyway."""
+        if self.connection.closed:
+            return None
         self.session.admit(header)
         if self.member is None:
             raise RemoteProtocolError(f"{header.kind.name} frame before HELLO")
@@ -92,12 +94,14 @@ class Peer:
             raise
         except Exception as error:
             self._owner.fail(error)
-            raise
 
     def connection_lost(self, error: Exception | None) -> None:
         """End everything that hangs on this connection."""
         self.session.close()
-        self._owner.lost(self, error)
+        try:
+            self._owner.lost(self, error)
+        except Exception as bug:
+            self._owner.fail(bug)
         while not self._replies.empty():
             reply = self._replies.get_nowait()
             if reply is not None:
@@ -145,10 +149,14 @@ class Peer:
                 reply.release()
 
     async def bye(self, reason: str) -> None:
-        """Say goodbye and close."""
-        if not self.connection.closed and self.member is not None:
-            self.connection.post(self.session.send(Kind.BYE, Bye(reason)))
-        await self.connection.close()
+        """Say goodbye, to whom has said hello, and close once it has left."""
+        if self.member is not None:
+            self.post(Kind.BYE, Bye(reason))
+        try:
+            await self.connection.close()
+        except (AiopsError, OSError):
+            # It is over all the same, and connection_lost tells why.
+            return
 
 
 def _most(table: Table, key: int) -> int:

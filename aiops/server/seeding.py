@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aiops.errors import NotFinite, Refused, ShapeMismatch
+from aiops.errors import Busy, NotFinite, Refused, ShapeMismatch
 from aiops.kernels import first_nonfinite
 from aiops.server.peer import Peer, whole_table
 from aiops.server.store import DENSE, Store
@@ -20,6 +20,9 @@ from aiops.types import Key, TensorSpec
 from aiops.wire.frame import Kind
 from aiops.wire.message import Ack, Agreed, Init
 from aiops.wire.session import Event
+
+# Requests of one connection that may wait for the first parameters: each holds its tensors' names.
+MAX_WAITING = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +54,12 @@ class Seeding:
             self._serve(waiting)
         elif self._seeder is None and waiting.specs:
             self._appoint(waiting)
-        else:
+        elif sum(other.peer is peer for other in self._line) < MAX_WAITING:
             self._line.append(waiting)
+        else:
+            peer.refuse(
+                event.request, Busy(f"{MAX_WAITING} requests wait for the first parameters")
+            )
 
     def seed(self, peer: Peer, event: Event) -> None:
         """Take the first parameters."""

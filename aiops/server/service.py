@@ -1,4 +1,4 @@
-"""The asyncio shell of a server: executes what the engine decides and feeds the results back.
+"""The asyncio shell of a server: connections and members come and go, messages find their way.
 
 One task owns everything (:meth:`Service.run`); sweeps, checks, merges and answers are its children.
 """
@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Coroutine, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,40 +16,25 @@ from numpy.typing import NDArray
 from aiops.buffers import BufferPool
 from aiops.codec.base import Codec
 from aiops.config import ServerConfig
-from aiops.errors import Busy, Refused
+from aiops.errors import AiopsError, NotMember, Refused
 from aiops.policy.base import Place
-from aiops.server.admission import AdmittedPush, check_parts
-from aiops.server.engine import (
-    Action,
-    Answer,
-    Decline,
-    Engine,
-    Joined,
-    Left,
-    Merge,
-    Merged,
-    MergeFailed,
-    Pushed,
-)
-from aiops.server.engine import Event as EngineEvent
-from aiops.server.handshake import Handshake
+from aiops.server.engine import Engine
+from aiops.server.event import Event as EngineEvent
+from aiops.server.event import Left
+from aiops.server.handshake import HANDSHAKE_S, Handshake
 from aiops.server.members import Member, Members, Taken
+from aiops.server.merger import Merger
 from aiops.server.peer import Peer, Reply
 from aiops.server.seeding import Seeding
 from aiops.server.status import report
 from aiops.server.store import Store
-from aiops.types import Key, TensorSpec, Version
+from aiops.types import Key, TensorSpec
 from aiops.wire.frame import Kind
-from aiops.wire.message import Ack, Bye, Model, Ping, Push, Report
+from aiops.wire.message import Model, Ping, Report
 from aiops.wire.session import Event
 from aiops.wire.table import Table
 
 log = logging.getLogger("aiops.server")
-
-T = TypeVar("T")
-
-# A pass over so many bytes takes well under a millisecond and stays on the loop; more goes to a shard's own thread.
-INLINE_BYTES = 1024 * 1024
 
 # How long goodbyes may take before connections are cut.
 GRACE_S = 0.5
@@ -100,38 +83,42 @@ class Service:
         self.peers: set[Peer] = set()
         self.ready = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._codecs = codecs
-        self._seeding = Seeding(self.store, self._send_model)
+        self._merger = Merger(self, codecs)
+        self._seeding = Seeding(self.store, self.send_model)
         self._handshake = Handshake(self, library)
-        self._pending: dict[tuple[str, int], AdmittedPush] = {}
-        self._actions: deque[Action] = deque()
-        self._acting = False
-        self._versions = asyncio.Condition()
+        self._moved = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._ended = False
         self._reason = ""
         self._failure: BaseException | None = None
         self._tasks: asyncio.TaskGroup
-        self._threads: list[ThreadPoolExecutor] = []
 
     async def run(self) -> None:
         """Serve until :meth:`stop`; a bug of ours ends it with its exception."""
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                sweeper = self._tasks.create_task(self._sweep(), name="sweep")
+                sweeper = self._tasks.create_task(self._guarded(self._sweep()), name="sweep")
                 self.ready.set()
                 await self._stopping.wait()
                 sweeper.cancel()
                 for peer in list(self.peers):
-                    self._tasks.create_task(peer.bye(self._reason), name="bye")
+                    self.spawn(peer.bye(self._reason), "bye")
         finally:
-            for thread in self._threads:
-                thread.shutdown()
-            for push in self._pending.values():
-                push.release()
-            self._pending.clear()
+            # Only a cancelled service has connections left here.
+            self._stopping.set()
+            self.cut()
+            for peer in list(self.peers):
+                await peer.connection.close()
+            self._merger.close()
             self.store.close()
+            self._ended = True
+            self.moved()
         if self._failure is not None:
             raise self._failure
+
+    def spawn(self, work: Coroutine[object, object, None], name: str) -> None:
+        """Run a child task; a bug in it takes the server down."""
+        self._tasks.create_task(self._guarded(work), name=name)
 
     def stop(self, reason: str) -> None:
         """Say goodbye to every worker and end :meth:`run`."""
@@ -144,9 +131,13 @@ class Service:
             peer.connection.abort()
 
     def fail(self, error: BaseException) -> None:
-        """Take the server down with this exception."""
-        log.critical("server ends, this is a bug: %r", error)
-        self._failure = self._failure or error
+        """Take the server down with this exception, or the first one of a group."""
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        log.critical("server ends, this is a bug: %r", error, exc_info=error)
+        if self._failure is None:
+            self._failure = error
+            self._loop.call_later(GRACE_S, self.cut)
         self.stop("server failed")
 
     def seed(self, specs: Sequence[TensorSpec], flat: NDArray[np.float32]) -> None:
@@ -165,10 +156,24 @@ class Service:
         )
 
     async def version_after(self, version: int) -> int:
-        """Wait until more than ``version`` rounds are closed; return how many are."""
-        async with self._versions:
-            await self._versions.wait_for(lambda: self.engine.version > version)
+        """Wait until more than ``version`` rounds are closed; return how many are.
+
+        Raises:
+            AiopsError: The server ends first.
+        """
+        while self.engine.version <= version:
+            if self._ended:
+                raise AiopsError(
+                    f"the server ended at version {self.engine.version}, "
+                    f"one after {version} was waited for"
+                )
+            await self._moved.wait()
         return self.engine.version
+
+    def moved(self) -> None:
+        """Wake who waits for a version."""
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     # Connections.
 
@@ -177,9 +182,12 @@ class Service:
         return Peer(self, self.pool)
 
     def adopt(self, peer: Peer) -> None:
-        """Take a new connection in."""
+        """Take a new connection in, or turn it away at the end."""
+        if self._stopping.is_set():
+            peer.connection.abort()
+            return
         self.peers.add(peer)
-        self._tasks.create_task(peer.write(), name=f"write to {peer.connection.peer}")
+        self.spawn(peer.write(), f"write to {peer.connection.peer}")
 
     @property
     def table(self) -> Table | None:
@@ -189,15 +197,15 @@ class Service:
     def lost(self, peer: Peer, error: Exception | None) -> None:
         """Note that a connection is over; its member keeps its lease."""
         self.peers.discard(peer)
-        self._seeding.lost(peer)
         if peer.member is not None and peer.member.peer is peer:
             peer.member.peer = None
             peer.member.last_heard = max(peer.member.last_heard, peer.connection.last_heard)
             log.info("worker %d is disconnected: %s", peer.member.worker, error or "closed")
+        self._seeding.lost(peer)
 
     def close(self, peer: Peer) -> None:
-        """Close a connection once what is posted on it has left."""
-        self._tasks.create_task(peer.connection.close(), name="close")
+        """Say goodbye on a connection and close it once that has left."""
+        self.spawn(peer.bye("left"), "close")
 
     def drop(self, member: Member, reason: str) -> None:
         """End a membership: whoever waits for this worker waits no longer."""
@@ -218,9 +226,9 @@ class Service:
         peer.member.last_heard = self._loop.time()
         match event.kind:
             case Kind.PUSH:
-                self._push(peer, event)
+                self._merger.push(peer, event)
             case Kind.PULL:
-                self._send_model(peer, event.request)
+                self.send_model(peer, event.request)
             case Kind.INIT:
                 self._seeding.init(peer, event)
             case Kind.SEED:
@@ -229,97 +237,33 @@ class Service:
                 peer.post(Kind.PONG, Ping())
             case Kind.STATUS:
                 peer.post(Kind.REPORT, Report(report(self)), event.request)
-            case Kind.LEAVE:
+            case Kind.LEAVE if peer.member.peer is peer:
                 self.drop(peer.member, "left")
-                peer.post(Kind.BYE, Bye("left"))
-            case Kind.BYE | Kind.PONG:
+                self.close(peer)
+            case Kind.LEAVE | Kind.BYE | Kind.PONG:
                 pass
             case _:
                 raise AssertionError(f"session let {event.kind!r} through")
 
-    # Pushes.
-
-    def _push(self, peer: Peer, event: Event) -> None:
-        assert peer.member is not None
-        member = peer.member
-        push = AdmittedPush(member, peer, event)
-        sequence = push.message.sequence
-        waiting = self._pending.get((member.identity, sequence))
-        if waiting is not None or sequence in member.outcomes or member.is_old(sequence):
-            self.counters["pushes_repeated"] += 1
-            push.release()
-            if waiting is not None:
-                waiting.peer, waiting.request = peer, event.request
-            else:
-                self._repeat(push)
+    def send_model(self, peer: Peer, request: int, taken: Taken | None = None) -> None:
+        """Send the newest model in answer to a request, which a push opened if it was ``taken``."""
+        if peer.connection.closed or peer.member is None:
             return
-        self._pending[member.identity, sequence] = push
-        if push.size_bytes <= INLINE_BYTES:
-            self._enter(push, self._verdict(push))
-        else:
-            self._tasks.create_task(self._check(push), name="check")
-
-    async def _check(self, push: AdmittedPush) -> None:
-        self._enter(push, await self._in_thread(0, self._verdict, push))
-
-    def _verdict(self, push: AdmittedPush) -> Refused | None:
+        worker = peer.member.worker
         try:
-            check_parts(push, self.store, self._codecs)
-        except Refused as error:
-            return error
-        return None
-
-    def _enter(self, push: AdmittedPush, error: Refused | None) -> None:
-        message = push.message
-        if error is not None:
-            self._act([Decline(push, error)])
-            return
-        self.counters["pushes"] += 1
-        self.feed(
-            Pushed(
-                push.member.worker,
-                push,
-                base=Version(message.base),
-                n_samples=message.n_samples,
-                n_steps=message.n_steps,
-                loss=message.loss,
-                step_s=message.step_s,
-                sync_s=message.sync_s,
-            )
-        )
-
-    # A push that was answered before: say the same again.
-    def _repeat(self, push: AdmittedPush) -> None:
-        match push.member.outcomes.get(push.message.sequence):
-            case Taken() as taken:
-                self._confirm(push, taken)
-            case Refused() as error:
-                push.peer.refuse(push.request, error)
-            case _:
-                late = f"push {push.message.sequence} was answered long ago"
-                push.peer.refuse(push.request, Refused(late))
-
-    def _confirm(self, push: AdmittedPush, taken: Taken) -> None:
-        if push.message.want:
-            self._send_model(push.peer, push.request, taken)
-        else:
-            push.peer.post(Kind.ACK, Ack(taken.version, taken.staleness), push.request)
-
-    def _send_model(self, peer: Peer, request: int, taken: Taken | None = None) -> None:
-        try:
-            self.store.require()
+            table = self.store.require()
+            if not self.engine.is_member(worker):
+                raise NotMember(f"worker {worker} has left")
         except Refused as error:
             peer.refuse(request, error)
             return
-        if peer.connection.closed or peer.member is None:
-            return
         version = self.engine.version
-        work = self.engine.work_of(peer.member.worker)
+        work = self.engine.work_of(worker)
         model = Model(
             version=version,
             staleness=taken.staleness if taken else 0,
             n_merged=taken.n_merged if taken else 0,
-            parts=len(self.store.require().buckets),
+            parts=len(table.buckets),
             done=self.rounds is not None and version >= self.rounds,
             min_steps=work.min_steps,
             max_steps=work.max_steps,
@@ -328,87 +272,19 @@ class Service:
         reply = self.store.model(peer.session, request, version)
         peer.queue(Reply([(head, ()), *reply.frames], reply.loans))
 
-    # The engine's hands.
-
     def feed(self, event: EngineEvent) -> None:
         """Tell the engine what happened and do what it says."""
-        self._act(self.engine.handle(event, self._loop.time()))
+        self._merger.feed(event)
 
-    # Actions may feed the engine again; they are done in order all the same, without recursion.
-    def _act(self, actions: Sequence[Action]) -> None:
-        self._actions.extend(actions)
-        if self._acting:
-            return
-        self._acting = True
+    async def _guarded(self, work: Coroutine[object, object, None]) -> None:
         try:
-            while self._actions:
-                match self._actions.popleft():
-                    case Merge(handles, weights):
-                        self._merge([_push(handle) for handle in handles], weights)
-                    case Answer(handle, _, version, staleness, n_merged):
-                        push = _push(handle)
-                        taken = Taken(version, staleness, n_merged)
-                        self._close(push, taken)
-                        self._confirm(push, taken)
-                    case Decline(handle, error):
-                        push = _push(handle)
-                        self.counters[f"refused_{type(error).__name__}"] += 1
-                        # Busy says nothing about the push itself: sent again, it may well be taken.
-                        self._close(push, None if isinstance(error, Busy) else error)
-                        push.peer.refuse(push.request, error)
-        finally:
-            self._acting = False
-
-    def _close(self, push: AdmittedPush, outcome: Taken | Refused | None) -> None:
-        self._pending.pop((push.member.identity, push.message.sequence), None)
-        if outcome is not None:
-            push.member.record(push.message.sequence, outcome)
-        push.release()
-
-    def _merge(self, pushes: Sequence[AdmittedPush], weights: Sequence[float]) -> None:
-        jobs = self.store.begin(
-            [push.parts for push in pushes], weights, self.config.server_lr
-        )
-        size = sum(shard.size_bytes for shard, _ in jobs) * (len(pushes) + 2)
-        if size <= INLINE_BYTES:
-            for _, job in jobs:
-                job.run()
-            self._finish(pushes, self.store.finish(jobs))
-            return
-
-        async def merge() -> None:
-            async with asyncio.TaskGroup() as group:
-                for shard, job in jobs:
-                    group.create_task(self._in_thread(shard.shard, job.run))
-            self._finish(pushes, self.store.finish(jobs))
-
-        self._tasks.create_task(merge(), name="merge")
-
-    def _finish(self, pushes: Sequence[AdmittedPush], error: Refused | None) -> None:
-        if error is not None:
-            self.feed(MergeFailed(error))
-            return
-        for push in pushes:
-            push.member.merged += 1
-            push.release()
-        self.counters["pushes_merged"] += len(pushes)
-        self.feed(Merged())
-        self._tasks.create_task(self._announce(), name="announce")
-
-    async def _announce(self) -> None:
-        async with self._versions:
-            self._versions.notify_all()
-
-    # One thread per shard: the loop never computes long, and a shard's numbers have one writer.
-    async def _in_thread(self, shard: int, work: Callable[..., T], *args: object) -> T:
-        while len(self._threads) <= shard:
-            name = f"aiops-shard-{len(self._threads)}"
-            self._threads.append(ThreadPoolExecutor(1, thread_name_prefix=name))
-        return await self._loop.run_in_executor(self._threads[shard], work, *args)
+            await work
+        except Exception as error:
+            self.fail(error)
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(self.config.lease_s / SWEEPS_PER_LEASE)
+            await asyncio.sleep(min(self.config.lease_s / SWEEPS_PER_LEASE, HANDSHAKE_S))
             now = self._loop.time()
             for peer in list(self.peers):
                 if peer.member is not None:
@@ -418,8 +294,3 @@ class Service:
                     self._handshake.hurry(peer, now)
             for member in self.members.expired(now):
                 self.drop(member, "lease")
-
-
-def _push(handle: object) -> AdmittedPush:
-    assert isinstance(handle, AdmittedPush)
-    return handle

@@ -11,27 +11,31 @@ from aiops.server.engine import worker_names
 if TYPE_CHECKING:
     from aiops.server.service import Service
 
-# Members listed one by one; a report is a control message and must stay small.
+# Members listed one by one, and characters of each one's name.
 MAX_LISTED = 200
+MAX_NAME = 64
+
+# A report is a control message: it must stay below 64 KiB whatever workers call themselves.
+REPORT_BYTES = 60_000
 
 
-def status(service: Service) -> dict[str, object]:
-    """Return what is going on, as plain values."""
+def status(service: Service, *, listed: int = MAX_LISTED) -> dict[str, object]:
+    """Return what is going on, as plain values; the first ``listed`` members one by one."""
     engine, members = service.engine, service.members.all()
     clocks = engine.clocks()
     return {
         "version": engine.version,
         "started": engine.started,
-        "waiting": waiting(service),
+        "waiting": waiting(service, listed=listed),
         "members": [
             {
                 "worker": member.worker,
-                "name": member.name,
+                "name": member.name[:MAX_NAME],
                 "connected": member.peer is not None,
                 "clock": clocks.get(member.worker, 0),
                 "merged": member.merged,
             }
-            for member in members[:MAX_LISTED]
+            for member in members[:listed]
         ],
         "n_members": len(members),
         "counters": dict(sorted(service.counters.items())),
@@ -42,21 +46,28 @@ def status(service: Service) -> dict[str, object]:
     }
 
 
-def waiting(service: Service) -> str:
+def waiting(service: Service, *, listed: int = MAX_LISTED) -> str:
     """Return what the open round waits for, as a phrase; empty when nothing is held up."""
     engine, config = service.engine, service.config
     if not service.store.seeded:
         return "waiting for the first worker's parameters"
     if not engine.started:
-        pushed = len(engine.clocks())
         return (
-            f"waiting for {config.min_workers - pushed} of {config.min_workers} workers "
+            f"waiting for {config.min_workers - engine.n_pushed} of {config.min_workers} workers "
             "(min_workers)"
         )
     late = engine.waiting_for()
-    return f"waiting for {worker_names(late)}" if late else ""
+    if not late:
+        return ""
+    more = f" and {len(late) - listed} more" if len(late) > listed else ""
+    return f"waiting for {worker_names(late[:listed])}{more}"
 
 
 def report(service: Service) -> str:
-    """Return :func:`status` as JSON text."""
-    return msgspec.json.encode(status(service)).decode()
+    """Return :func:`status` as JSON text, with as many members as a message holds."""
+    listed = MAX_LISTED
+    while True:
+        text = msgspec.json.encode(status(service, listed=listed))
+        if len(text) <= REPORT_BYTES or not listed:
+            return text.decode()
+        listed //= 2

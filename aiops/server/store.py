@@ -34,12 +34,14 @@ class Store:
         table: The agreed key table; None until the tensors are known.
         shards: The partitions; empty until there is a table.
         seeded: Whether there are parameters.
+        closed: Whether they are gone again.
     """
 
     def __init__(self, pool: BufferPool, *, shards: int, bucket_bytes: int, place: Place) -> None:
         self.table: Table | None = None
         self.shards: list[Shard] = []
         self.seeded = False
+        self.closed = False
         self._pool = pool
         self._count = shards
         self._bucket_bytes = bucket_bytes
@@ -83,8 +85,10 @@ class Store:
         """Return the table.
 
         Raises:
-            UnknownKey: There are no parameters yet.
+            UnknownKey: There are no parameters yet, or no longer.
         """
+        if self.closed:
+            raise UnknownKey("the server has ended, its parameters are gone")
         if self.table is None or not self.seeded:
             raise UnknownKey("the server has no parameters yet: call init first")
         return self.table
@@ -127,14 +131,19 @@ class Store:
     def finish(self, jobs: Sequence[tuple[Shard, MergeJob]]) -> NotFinite | None:
         """Publish a computed merge in all shards, or in none where a parameter is no longer finite."""
         bad = next((job.bad for _, job in jobs if job.bad is not None), None)
-        for shard, job in jobs:
-            if bad is None:
-                shard.publish(job)
-            else:
-                shard.discard(job)
         if bad is None:
+            for shard, job in jobs:
+                shard.publish(job)
             return None
-        return NotFinite(f"merging would make {self.where(*bad)} not finite, the update is too large")
+        self.discard(jobs)
+        return NotFinite(
+            f"merging would make {self.where(*bad)} not finite, the update is too large"
+        )
+
+    def discard(self, jobs: Sequence[tuple[Shard, MergeJob]]) -> None:
+        """Give a merge up in all shards; the published snapshot stays."""
+        for shard, job in jobs:
+            shard.discard(job)
 
     def where(self, key: Key, position: int) -> str:
         """Return value ``position`` of bucket ``key`` as its tensor's name and index, for people."""
@@ -145,5 +154,6 @@ class Store:
 
     def close(self) -> None:
         """Release the published snapshot."""
+        self.closed = True
         for shard in self.shards:
             shard.close()

@@ -13,6 +13,10 @@ from aiops.wire.table import BucketEntry, Table, TensorEntry
 # Buckets start on a cache line of float32 values, so that no two shards ever share one.
 ALIGN_VALUES = 16
 
+# A worker names the sizes, so they are bounded before a table is laid out; two messages of so many parts may be half
+# sent on a connection. With the usual buckets of 64 MiB it is 8 TiB.
+MAX_BUCKETS = 1 << 17
+
 
 def build_table(
     specs: Sequence[TensorSpec], *, shards: int, bucket_bytes: int, place: Place
@@ -24,7 +28,7 @@ def build_table(
     looks like.
 
     Raises:
-        ShapeMismatch: A name occurs twice, or a dtype is not a float that the wire knows.
+        ShapeMismatch: A name occurs twice, a dtype is not a float that the wire knows, or the tensors are too large.
     """
     tensors, offset, seen = [], 0, set()
     for spec in specs:
@@ -44,9 +48,7 @@ def build_table(
     cuts = _cuts(offset, shards=shards, bucket_values=bucket_bytes // 4)
     sizes = {Key(i): 4 * (stop - start) for i, (start, stop) in enumerate(cuts)}
     homes = place(sizes, shards)
-    buckets = (
-        BucketEntry(start, stop, homes[Key(i)]) for i, (start, stop) in enumerate(cuts)
-    )
+    buckets = (BucketEntry(start, stop, homes[Key(i)]) for i, (start, stop) in enumerate(cuts))
     return Table(tuple(tensors), tuple(buckets))
 
 
@@ -65,9 +67,7 @@ def check_same(table: Table, specs: Sequence[TensorSpec]) -> None:
                 f"tensor {ours.name!r} has shape {tuple(theirs.shape)}, {tuple(ours.shape)} was agreed"
             )
         if ours.dtype != theirs.dtype:
-            raise ShapeMismatch(
-                f"tensor {ours.name!r} is {theirs.dtype}, {ours.dtype} was agreed"
-            )
+            raise ShapeMismatch(f"tensor {ours.name!r} is {theirs.dtype}, {ours.dtype} was agreed")
     if len(agreed) != len(specs):
         raise ShapeMismatch(f"worker has {len(specs)} tensors, {len(agreed)} were agreed")
 
@@ -76,6 +76,10 @@ def _cuts(size: int, *, shards: int, bucket_values: int) -> list[tuple[int, int]
     if size == 0:
         return []
     count = max(shards, -(-size // bucket_values))
+    if count > MAX_BUCKETS:
+        raise ShapeMismatch(
+            f"{size} values make {count} buckets of {4 * bucket_values} bytes, the limit is {MAX_BUCKETS}"
+        )
     width = -(-size // count)
     width = min(-(-width // ALIGN_VALUES) * ALIGN_VALUES, max(bucket_values, 1))
     return [(start, min(start + width, size)) for start in range(0, size, width)]

@@ -1,0 +1,106 @@
+"""What the engine is told and what it asks for: plain values between the round machine and its service."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from aiops.errors import Refused
+from aiops.types import Version, WorkerId
+
+
+class Handle:
+    """What the engine holds of a push; the service keeps its payload in a subclass."""
+
+    __slots__ = ()
+
+
+# -- events --
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A worker is a member now; it is waited for from its first accepted push on."""
+
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A worker is gone for good: it left, or its lease ended."""
+
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """A whole and valid push has arrived.
+
+    Attributes:
+        worker: Who pushed.
+        handle: The push itself, given back in the actions.
+        base: Version it was computed from.
+        n_samples: Training samples behind it.
+        n_steps: Local steps behind it.
+        loss: Mean training loss; NaN when unknown.
+        step_s: The worker's mean step time since its last push, in seconds; 0 when unknown.
+        sync_s: The worker's last time from push to model, in seconds; 0 when unknown.
+    """
+
+    worker: WorkerId
+    handle: Handle
+    base: Version
+    n_samples: int
+    n_steps: int
+    loss: float = math.nan
+    step_s: float = 0.0
+    sync_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The merge that was asked for is done and published."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeFailed:
+    """The merge that was asked for would not give finite parameters; nothing changed."""
+
+    error: Refused
+
+
+Event: TypeAlias = Joined | Left | Pushed | Merged | MergeFailed
+
+
+# -- actions --
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Add ``sum weight * push`` to the parameters and publish them; then report Merged or MergeFailed."""
+
+    handles: tuple[Handle, ...]
+    weights: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A push is part of ``version``; its worker may be told now."""
+
+    handle: Handle
+    worker: WorkerId
+    version: Version
+    staleness: int
+    n_merged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """A push will not be merged."""
+
+    handle: Handle
+    error: Refused
+
+
+Action: TypeAlias = Merge | Answer | Decline

@@ -1,0 +1,239 @@
+"""Pushes on their way into a version: checks them, does what the engine decides, and tells it what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from aiops.codec.base import Codec
+from aiops.errors import Busy, NotMember, Refused
+from aiops.server.admission import AdmittedPush, check_parts
+from aiops.server.event import (
+    Action,
+    Answer,
+    Decline,
+    Event,
+    Merge,
+    Merged,
+    MergeFailed,
+    Pushed,
+)
+from aiops.server.members import Member, Taken
+from aiops.server.peer import Peer
+from aiops.server.shard import MergeJob, Shard
+from aiops.types import Version
+from aiops.wire.frame import Kind
+from aiops.wire.message import Ack
+from aiops.wire.session import Event as Received
+
+if TYPE_CHECKING:
+    from aiops.server.service import Service
+
+T = TypeVar("T")
+
+# A pass over so many bytes takes well under a millisecond and stays on the loop; more goes to a shard's own thread.
+INLINE_BYTES = 1024 * 1024
+
+_Life: TypeAlias = "tuple[str, int]"
+
+
+class Merger:
+    """The engine's hands.
+
+    Args:
+        service: Whose parameters and members it works on.
+        codecs: How payloads are read, by wire id.
+    """
+
+    def __init__(self, service: Service, codecs: Mapping[int, Codec]) -> None:
+        self._service = service
+        self._codecs = codecs
+        self._loop = asyncio.get_running_loop()
+        # The push of each life of a worker that is not answered yet: it is being checked, held, merged or parked.
+        self._pending: dict[_Life, AdmittedPush] = {}
+        self._actions: deque[Action] = deque()
+        self._acting = False
+        self._jobs: Sequence[tuple[Shard, MergeJob]] = ()
+        self._threads: list[ThreadPoolExecutor] = []
+
+    def push(self, peer: Peer, event: Received) -> None:
+        """Take a push in, once however often it is sent."""
+        assert peer.member is not None
+        member = peer.member
+        push = AdmittedPush(member, peer, event)
+        sequence = push.message.sequence
+        waiting = self._pending.get(_life(member))
+        if waiting is not None and waiting.message.sequence == sequence:
+            self._service.counters["pushes_repeated"] += 1
+            push.release()
+            # Its answer goes to where it was sent last.
+            waiting.peer, waiting.request = peer, event.request
+        elif sequence in member.outcomes or member.is_old(sequence):
+            self._service.counters["pushes_repeated"] += 1
+            push.release()
+            self._repeat(push)
+        elif waiting is not None:
+            self._service.counters["refused_Busy"] += 1
+            push.release()
+            peer.refuse(
+                event.request,
+                Busy(f"worker {member.worker} has a push under way, one is the limit"),
+            )
+        else:
+            self._pending[_life(member)] = push
+            self._begin(push)
+
+    def feed(self, event: Event) -> None:
+        """Tell the engine what happened and do what it says."""
+        self._act(self._service.engine.handle(event, self._loop.time()))
+
+    def close(self) -> None:
+        """End the threads, once they are done with what they do, and give back all memory."""
+        for thread in self._threads:
+            thread.shutdown()
+        self._service.store.discard(self._jobs)
+        self._jobs = ()
+        for push in self._pending.values():
+            push.release()
+        self._pending.clear()
+
+    def _begin(self, push: AdmittedPush) -> None:
+        if push.size_bytes <= INLINE_BYTES:
+            self._enter(push, self._verdict(push))
+        else:
+            self._service.spawn(self._check(push), "check")
+
+    async def _check(self, push: AdmittedPush) -> None:
+        self._enter(push, await self._in_thread(0, self._verdict, push))
+
+    def _verdict(self, push: AdmittedPush) -> Refused | None:
+        try:
+            check_parts(push, self._service.store, self._codecs)
+        except Refused as error:
+            return error
+        return None
+
+    def _enter(self, push: AdmittedPush, error: Refused | None) -> None:
+        member, message = push.member, push.message
+        if error is None and self._service.members.get(member.identity) is not member:
+            # It left while the push was checked; another life may have its number by now.
+            error = NotMember(f"worker {member.worker} is not a member, its lease has ended")
+        if error is not None:
+            self._act([Decline(push, error)])
+            return
+        self._service.counters["pushes"] += 1
+        self.feed(
+            Pushed(
+                member.worker,
+                push,
+                base=Version(message.base),
+                n_samples=message.n_samples,
+                n_steps=message.n_steps,
+                loss=message.loss,
+                step_s=message.step_s,
+                sync_s=message.sync_s,
+            )
+        )
+
+    # A push that was answered before: say the same again.
+    def _repeat(self, push: AdmittedPush) -> None:
+        match push.member.outcomes.get(push.message.sequence):
+            case Taken() as taken:
+                self._confirm(push, taken)
+            case Refused() as error:
+                push.peer.refuse(push.request, error)
+            case _:
+                late = f"push {push.message.sequence} was answered long ago"
+                push.peer.refuse(push.request, Refused(late))
+
+    def _confirm(self, push: AdmittedPush, taken: Taken) -> None:
+        if push.message.want:
+            self._service.send_model(push.peer, push.request, taken)
+        else:
+            push.peer.post(Kind.ACK, Ack(taken.version, taken.staleness), push.request)
+
+    # Actions may feed the engine again; they are done in order all the same, without recursion.
+    def _act(self, actions: Sequence[Action]) -> None:
+        self._actions.extend(actions)
+        if self._acting:
+            return
+        self._acting = True
+        try:
+            while self._actions:
+                self._do(self._actions.popleft())
+        finally:
+            self._acting = False
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Merge(handles, weights):
+                self._merge([_push(handle) for handle in handles], weights)
+            case Answer(handle, _, version, staleness, n_merged):
+                push = _push(handle)
+                taken = Taken(version, staleness, n_merged)
+                self._close(push, taken)
+                self._confirm(push, taken)
+            case Decline(handle, error):
+                push = _push(handle)
+                self._service.counters[f"refused_{type(error).__name__}"] += 1
+                # These say nothing about the push itself: sent again, it may well be taken.
+                again = isinstance(error, Busy | NotMember)
+                self._close(push, None if again else error)
+                push.peer.refuse(push.request, error)
+
+    def _close(self, push: AdmittedPush, outcome: Taken | Refused | None) -> None:
+        self._pending.pop(_life(push.member), None)
+        if outcome is not None:
+            push.member.record(push.message.sequence, outcome)
+        push.release()
+
+    def _merge(self, pushes: Sequence[AdmittedPush], weights: Sequence[float]) -> None:
+        service = self._service
+        parts = [push.parts for push in pushes]
+        self._jobs = jobs = service.store.begin(parts, weights, service.config.server_lr)
+        size = sum(shard.size_bytes for shard, _ in jobs) * (len(pushes) + 2)
+        if size <= INLINE_BYTES:
+            for _, job in jobs:
+                job.run()
+            self._finish(pushes)
+        else:
+            service.spawn(self._merge_in_threads(pushes), "merge")
+
+    async def _merge_in_threads(self, pushes: Sequence[AdmittedPush]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for shard, job in self._jobs:
+                group.create_task(self._in_thread(shard.shard, job.run))
+        self._finish(pushes)
+
+    def _finish(self, pushes: Sequence[AdmittedPush]) -> None:
+        service = self._service
+        jobs, self._jobs = self._jobs, ()
+        error = service.store.finish(jobs)
+        if error is not None:
+            self.feed(MergeFailed(error))
+            return
+        for push in pushes:
+            push.member.merged += 1
+            push.release()
+        service.counters["pushes_merged"] += len(pushes)
+        self.feed(Merged())
+        service.moved()
+
+    # One thread per shard: the loop never computes long, and a shard's numbers have one writer.
+    async def _in_thread(self, shard: int, work: Callable[..., T], *args: object) -> T:
+        while len(self._threads) <= shard:
+            name = f"aiops-shard-{len(self._threads)}"
+            self._threads.append(ThreadPoolExecutor(1, thread_name_prefix=name))
+        return await self._loop.run_in_executor(self._threads[shard], work, *args)
+
+
+def _life(member: Member) -> _Life:
+    return member.identity, member.incarnation
+
+
+def _push(handle: object) -> AdmittedPush:
+    assert isinstance(handle, AdmittedPush)
+    return handle

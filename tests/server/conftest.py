@@ -1,0 +1,38 @@
+"""Workers driven by hand, and threads that wait for the test."""
+
+import itertools
+
+import pytest
+
+from aiops.wire.frame import Kind
+from tests.server.kit import Hand, Threads
+
+
+@pytest.fixture
+def hand():
+    """Connect to a cluster by hand: ``await hand(cluster, "name")`` has said hello, without a name not yet."""
+    names = itertools.count()
+
+    async def connect(cluster, identity=None, incarnation=1, *, greet=True, up=None, down=None):
+        made = Hand()
+        made.connection = await cluster._network.connect(
+            "server",
+            lambda: made,
+            max_frame_bytes=1 << 30,
+            idle_timeout_s=15.0,
+            up=up,
+            down=down,
+        )
+        if greet:
+            event = await made.hello(identity or f"hand{next(names)}", incarnation)
+            assert event.kind is Kind.WELCOME
+            made.worker = event.body.worker
+        return made
+
+    return connect
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """What goes to a shard's thread waits until the test says so."""
+    return Threads(monkeypatch)

@@ -1,0 +1,106 @@
+"""From tensors to buckets on shards."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiops.errors import ShapeMismatch
+from aiops.policy.place import by_bytes
+from aiops.server.table import MAX_BUCKETS, build_table, check_same
+from aiops.types import TensorSpec
+
+
+def spec(name, *shape, dtype="float32"):
+    return TensorSpec(name, shape, dtype)
+
+
+def layout(*specs, shards=1, bucket_bytes=1 << 20):
+    return build_table(specs, shards=shards, bucket_bytes=bucket_bytes, place=by_bytes())
+
+
+def test_tensors_lie_one_after_the_other_in_the_order_given():
+    table = layout(spec("w", 3, 4), spec("scalar"), spec("nothing", 0, 7), spec("b", 2))
+    assert [(entry.name, entry.offset, entry.size) for entry in table.tensors] == [
+        ("w", 0, 12),
+        ("scalar", 12, 1),
+        ("nothing", 13, 0),
+        ("b", 13, 2),
+    ]
+    assert table.size == 15
+    assert table.specs() == (spec("w", 3, 4), spec("scalar"), spec("nothing", 0, 7), spec("b", 2))
+    assert [table.tensor_at(i).name for i in (0, 11, 12, 13, 14)] == ["w", "w", "scalar", "b", "b"]
+
+
+@given(
+    sizes=st.lists(st.integers(0, 300), max_size=6),
+    shards=st.integers(1, 5),
+    bucket_values=st.integers(1, 200),
+)
+def test_buckets_cover_the_vector_without_gap_or_overlap(sizes, shards, bucket_values):
+    specs = [spec(f"t{i}", size) for i, size in enumerate(sizes)]
+    table = layout(*specs, shards=shards, bucket_bytes=4 * bucket_values)
+    at = 0
+    for bucket in table.buckets:
+        assert bucket.start == at
+        assert 0 < bucket.size <= bucket_values
+        assert 0 <= bucket.shard < shards
+        at = bucket.stop
+    assert at == sum(sizes) == table.size
+
+
+def test_shards_carry_the_same_number_of_bytes_whatever_the_model_looks_like():
+    table = layout(spec("huge", 1000, 1000), *[spec(f"b{i}", 10) for i in range(50)], shards=4)
+    loads = [sum(b.size for b in table.buckets if b.shard == shard) for shard in range(4)]
+    assert max(loads) - min(loads) <= 16
+
+
+@pytest.mark.parametrize(
+    ("specs", "told"),
+    [
+        pytest.param([spec("w", 1), spec("w", 1)], "'w' is named twice", id="a name twice"),
+        pytest.param([spec("w", 1, dtype="int64")], "'w' is int64", id="integers"),
+        pytest.param([spec("w", -1)], "'w' has shape", id="a negative extent"),
+        pytest.param([spec("w", 10**18)], "the limit is", id="more than anybody has"),
+        pytest.param([spec("w", 2**64 - 1, 2**64 - 1)], "the limit is", id="beyond 64 bits"),
+    ],
+)
+def test_what_cannot_be_held_is_refused(specs, told):
+    with pytest.raises(ShapeMismatch) as refused:
+        layout(*specs, bucket_bytes=64 << 20)
+    assert told in str(refused.value)
+
+
+def test_the_number_of_buckets_is_bounded():
+    assert len(layout(spec("w", MAX_BUCKETS), bucket_bytes=4).buckets) == MAX_BUCKETS
+    with pytest.raises(ShapeMismatch):
+        layout(spec("w", MAX_BUCKETS + 1), bucket_bytes=4)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "told"),
+    [
+        pytest.param([spec("v", 2, 3), spec("b", 1)], "'v' stands where 'w'", id="name"),
+        pytest.param([spec("w", 3, 2), spec("b", 1)], "'w' has shape (3, 2)", id="shape"),
+        pytest.param([spec("w", 6), spec("b", 1)], "'w' has shape (6,)", id="rank"),
+        pytest.param(
+            [spec("w", 2, 3), spec("b", 1, dtype="float16")], "'b' is float16", id="dtype"
+        ),
+        pytest.param([spec("w", 2, 3)], "1 tensors, 2", id="fewer"),
+        pytest.param([spec("w", 2, 3), spec("b", 1), spec("c")], "3 tensors, 2", id="more"),
+        pytest.param([spec("b", 1), spec("w", 2, 3)], "'b' stands where 'w'", id="order"),
+    ],
+)
+def test_another_model_is_refused_and_the_first_difference_named(theirs, told):
+    table = layout(spec("w", 2, 3), spec("b", 1))
+    check_same(table, table.specs())
+    with pytest.raises(ShapeMismatch) as refused:
+        check_same(table, theirs)
+    assert told in str(refused.value)
+
+
+def test_an_empty_model_has_no_buckets():
+    table = layout(spec("nothing", 0), shards=3)
+    assert (table.size, table.buckets) == (0, ())
+    assert math.prod(table.tensors[0].shape) == 0
