@@ -1,0 +1,1 @@
+"""The worker: tickets over a link that mends itself, and the loops that train with them."""

@@ -73,7 +73,9 @@ def pack(table: Table, tensors: Mapping[str, object], out: NDArray[np.float32]) 
         raise ShapeMismatch(f"tensor {extra!r} is not in the agreed table")
     for entry in table.tensors:
         values = out[entry.offset : entry.offset + entry.size]
-        values.reshape(entry.shape)[...] = arrays[entry.name]
+        # What is too large for float32 becomes infinity, which whoever packs an update checks for.
+        with np.errstate(over="ignore"):
+            values.reshape(entry.shape)[...] = arrays[entry.name]
 
 
 def unpack(table: Table, flat: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
@@ -84,6 +86,45 @@ def unpack(table: Table, flat: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
         plain = entry.dtype in ("float32", "bfloat16")
         tensors[entry.name] = values if plain else values.astype(entry.dtype)
     return tensors
+
+
+def check_vector(table: Table, vector: NDArray[Any], what: str) -> None:
+    """Refuse a vector that is not laid out like the table's.
+
+    Raises:
+        ShapeMismatch: It is not contiguous float32 of shape (table.size,).
+    """
+    fits = vector.dtype == np.float32 and vector.shape == (table.size,)
+    if not (fits and vector.flags.c_contiguous):
+        raise ShapeMismatch(
+            f"{what} is {vector.dtype.name} of shape {vector.shape} and strides {vector.strides}, "
+            f"contiguous float32 of shape ({table.size},) is due"
+        )
+
+
+def check_out(table: Table, out: NDArray[Any] | None) -> None:
+    """Refuse memory that the model cannot land in.
+
+    Raises:
+        ShapeMismatch: It is not writable, contiguous float32 of shape (table.size,).
+    """
+    if out is None:
+        return
+    check_vector(table, out, "out")
+    if not out.flags.writeable:
+        raise ShapeMismatch("out is read-only, the model could not land in it")
+
+
+def check_start(params: Mapping[str, object]) -> None:
+    """Refuse parameters to start from that hold NaN or infinity, whether they are to be used or not.
+
+    Raises:
+        ShapeMismatch: One is no array of floats.
+        NotFinite: One is not finite; the message names it.
+    """
+    for name, value in params.items():
+        if not np.isfinite(as_array(name, value)).all():
+            raise NotFinite(f"parameter {name!r} holds NaN or infinity")
 
 
 def check_finite(table: Table, flat: NDArray[np.float32], what: str) -> None:

@@ -10,7 +10,6 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from aiops.errors import (
@@ -19,17 +18,12 @@ from aiops.errors import (
     ConnectFailed,
     ConnectionLost,
     DeadlineExceeded,
-    LocalProtocolError,
-    ProtocolError,
-    Rejected,
     TransportError,
-    VersionMismatch,
 )
-from aiops.transport.base import Connection, Outgoing, Receiver
-from aiops.wire.frame import Frame, Header, Kind
-from aiops.wire.message import MINOR, Bye, Hello, Leave, Ping, Reject, Welcome
-from aiops.wire.reader import Landing
-from aiops.wire.session import Event, Role, Session
+from aiops.transport.base import Connection, Receiver
+from aiops.wire.message import Welcome
+from aiops.worker.line import Identity as Identity
+from aiops.worker.line import Line, heard
 from aiops.worker.request import Request
 
 log = logging.getLogger("aiops.worker")
@@ -51,25 +45,6 @@ class Dial(Protocol):
         Raises:
             TransportError: There is none to be had now.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What a worker calls itself across reconnects.
-
-    Attributes:
-        identity: Unique name of the worker.
-        incarnation: Which life of it this is; a higher one replaces a lower one.
-        name: For people.
-        token: Secret to show; None has none.
-        library: Version of this library.
-    """
-
-    identity: str
-    incarnation: int
-    name: str
-    token: str | None
-    library: str
 
 
 class Link:
@@ -100,30 +75,37 @@ class Link:
         self.connections = 0
         self._dial = dial
         self._identity = identity
-        self._connect_timeout_s = connect_timeout_s
         self._give_up_s = give_up_s
         self._rng = rng
         self._loop = asyncio.get_running_loop()
         self._requests: deque[Request] = deque()
-        self._line: _Line | None = None
-        self._greeted = self._loop.create_future()
-        self._closing = False
-        self._over: AiopsError | None = None
+        self._line: Line | None = None
+        self._greeted: asyncio.Future[None] = self._loop.create_future()
+        self._greeted.add_done_callback(heard)
+        self._closing = asyncio.Event()
+        self._over: Exception | None = None
+        # How long it has been tried to get a line, how long it may be, and when to try again.
+        self._since = self._loop.time()
+        self._patience_s = connect_timeout_s
+        self._backoff_s = FIRST_BACKOFF_S
 
     async def run(self) -> None:
-        """Keep the line up until it is cancelled, rejected, or cannot be had any more.
+        """Keep the line up until it is cancelled, turned away, or cannot be had any more.
 
-        Ends by itself, without an exception, after failing every open request.
+        Ends after failing every open request with the reason, by itself and without an exception unless it is a bug.
         """
+        why: Exception = ConnectionLost("the worker was closed")
         try:
             await self._keep()
         except AiopsError as error:
-            self._over = error
-            if not self._greeted.done():
-                self._greeted.set_exception(error)
+            why = error
+        except Exception as error:
+            why = error
+            raise
         finally:
-            why = self._over or ConnectionLost("the worker was closed")
             self._over = why
+            if not self._greeted.done():
+                self._greeted.set_exception(why)
             while self._requests:
                 self._requests.popleft().ticket.fail(why)
 
@@ -132,10 +114,17 @@ class Link:
 
         Raises:
             ConnectFailed: No server answered in the connect timeout.
+            Busy: The server was full all that time.
             Rejected: The server turned this worker away.
-            VersionMismatch: The server speaks another protocol.
+            ProtocolError: There is no server of ours, or it speaks another protocol version.
         """
-        await asyncio.shield(self._greeted)
+        await asyncio.wait([self._greeted])
+        self._greeted.result()
+        return self.greeting
+
+    @property
+    def greeting(self) -> Welcome:
+        """What the server said at the last greeting; there has been one."""
         assert self.welcome is not None
         return self.welcome
 
@@ -149,8 +138,8 @@ class Link:
             self._line.enqueue(request)
 
     async def leave(self) -> None:
-        """Tell the server not to wait for this worker any more; never raises."""
-        self._closing = True
+        """Tell the server not to wait for this worker any more, and dial no more; never raises."""
+        self._closing.set()
         line = self._line
         if line is None or line.connection.closed:
             return
@@ -170,44 +159,60 @@ class Link:
         """Bytes received over the present connection."""
         return 0 if self._line is None else self._line.connection.received_bytes
 
+    # Whoever turns us away, or does not speak our protocol, will do so again: only lost links are worth another try.
     async def _keep(self) -> None:
-        backoff, since, patience = FIRST_BACKOFF_S, self._loop.time(), self._connect_timeout_s
-        while not self._closing:
-            line = None
+        error: AiopsError | None = None
+        while not self._closing.is_set():
             try:
-                line = await self._open()
-                backoff, patience = FIRST_BACKOFF_S, self._give_up_s
-                await line.serve()
-            except (Rejected, VersionMismatch, LocalProtocolError):
-                raise
-            except (TransportError, DeadlineExceeded, ProtocolError, Busy) as error:
-                if line is not None:
-                    since = self._loop.time()
-                waited = self._loop.time() - since
-                if waited >= patience or self._closing:
-                    raise _given_up(error, waited) from None
-                log.info("no connection, dialling again in about %.1f s: %s", backoff, error)
-                await asyncio.sleep(backoff * self._rng.uniform(0.5, 1.0))
-                backoff = min(2 * backoff, LONGEST_BACKOFF_S)
-            finally:
-                self._line = None
-                if line is not None:
-                    line.connection.abort()
+                await self._open_and_serve(error)
+            except (TransportError, DeadlineExceeded, Busy) as lost:
+                error = lost
+            if self._closing.is_set():
+                return
+            assert error is not None
+            left_s = self._left_s()
+            if left_s <= 0:
+                raise self._given_up(error)
+            log.info("no connection, dialling again in about %.1f s: %s", self._backoff_s, error)
+            await asyncio.sleep(min(left_s, self._backoff_s * self._rng.uniform(0.5, 1.0)))
+            self._backoff_s = min(2 * self._backoff_s, LONGEST_BACKOFF_S)
 
-    async def _open(self) -> _Line:
-        idle_s = self.welcome.idle_timeout_s if self.welcome else GREETING_S
-        line: _Line | None = None
+    async def _open_and_serve(self, last: AiopsError | None) -> None:
+        # The first try is bounded by the dial's own timeout, whose error names the address.
+        deadline = None if last is None else self._since + self._patience_s
+        try:
+            async with asyncio.timeout_at(deadline):
+                line = await self._open()
+        except TimeoutError as error:
+            if last is None or isinstance(error, AiopsError):
+                raise
+            raise last from None
+        opened, self._patience_s = self._loop.time(), self._give_up_s
+        try:
+            await line.serve()
+        finally:
+            self._line = None
+            line.connection.abort()
+            # A line that is lost at once, again and again, is none: patience ends only with one that was of use.
+            now = self._loop.time()
+            if line.answers or now - opened >= self.greeting.heartbeat_s:
+                self._since, self._backoff_s = now, FIRST_BACKOFF_S
+
+    async def _open(self) -> Line:
+        line: Line | None = None
 
         def make() -> Receiver:
             nonlocal line
-            line = _Line(self._requests)
+            line = Line(self._requests)
             return line
 
+        idle_s = self.welcome.idle_timeout_s if self.welcome else GREETING_S
         connection = await self._dial(make, idle_timeout_s=idle_s)
         assert line is not None
         line.connection = connection
         try:
-            self.welcome = await line.greet(self._identity)
+            timeout_s = min(GREETING_S, max(0.0, self._left_s()))
+            self.welcome = await line.greet(self._identity, timeout_s=timeout_s)
         except BaseException:
             connection.abort()
             raise
@@ -219,147 +224,13 @@ class Link:
             self._greeted.set_result(None)
         return line
 
+    def _left_s(self) -> float:
+        return self._since + self._patience_s - self._loop.time()
 
-class _Line:
-    """One connection of a link: its session, and the requests that were sent on it."""
-
-    connection: Connection
-
-    def __init__(self, requests: deque[Request]) -> None:
-        self._all = requests
-        self._session = Session(Role.WORKER)
-        self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[Request | list[Outgoing]] = asyncio.Queue()
-        self._sent: dict[int, Request] = {}
-        self._welcome: asyncio.Future[Welcome] = self._loop.create_future()
-        self._lost: asyncio.Future[None] = self._loop.create_future()
-        self._bye = self._loop.create_future()
-        # Whoever asks is told; an error that nobody asks about is not an error.
-        for future in (self._welcome, self._lost):
-            future.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-    def enqueue(self, request: Request) -> None:
-        """Send a request in its turn."""
-        self._queue.put_nowait(request)
-
-    async def greet(self, identity: Identity) -> Welcome:
-        """Introduce the worker and return the server's answer."""
-        hello = Hello(
-            minor=MINOR,
-            library=identity.library,
-            features=0,
-            identity=identity.identity,
-            incarnation=identity.incarnation,
-            token=identity.token,
-            name=identity.name,
+    def _given_up(self, error: AiopsError) -> AiopsError:
+        if isinstance(error, ConnectFailed | Busy):
+            return error
+        waited_s = self._loop.time() - self._since
+        return ConnectFailed(
+            f"no connection for {waited_s:.1f} s, the last try ended with: {error}"
         )
-        self.connection.post(self._session.send(Kind.HELLO, hello))
-        try:
-            async with asyncio.timeout(GREETING_S):
-                return await self._welcome
-        except TimeoutError:
-            raise DeadlineExceeded(
-                "the greeting", peer=self.connection.peer, waited_s=GREETING_S
-            ) from None
-
-    async def serve(self) -> None:
-        """Send what is asked and keep the line alive until it is lost; raises how it was lost."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._send(), name="send")
-                tasks.create_task(self._beat(), name="heartbeat")
-                await self._lost
-        except BaseExceptionGroup as group:
-            raise group.exceptions[0] from None
-
-    async def leave(self) -> None:
-        """Say goodbye, hear it back, and close."""
-        self.connection.post(self._session.send(Kind.LEAVE, Leave()))
-        await self._bye
-        await self.connection.close()
-
-    def place(self, header: Header) -> Landing:
-        """Land tensors where their request wants them."""
-        self._session.admit(header)
-        if header.kind is not Kind.TENSOR:
-            return memoryview(bytearray(header.size)), None
-        request = self._sent.get(header.request)
-        return None if request is None else (request.land(header), None)
-
-    def frame_received(self, frame: Frame) -> None:
-        """Act on a completed message."""
-        event = self._session.receive(frame)
-        if event is None:
-            return
-        match event.body:
-            case Welcome():
-                self._welcome.set_result(event.body)
-            case Reject(reason, retry):
-                self._welcome.set_exception(Busy(reason) if retry else Rejected(reason))
-            case Bye(reason):
-                log.info("server says goodbye: %s", reason)
-                if not self._bye.done():
-                    self._bye.set_result(None)
-            case Ping():
-                if event.kind is Kind.PING:
-                    self.connection.post(self._session.send(Kind.PONG, Ping()))
-            case _:
-                self._answered(event)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Tell everybody who waits on this line."""
-        greeted = self._welcome.done()
-        self._session.close()
-        lost = error or ConnectionLost("the connection was closed")
-        if not greeted:
-            # With TLS 1.3 a rejected certificate shows up only as this.
-            self._welcome.set_exception(
-                lost
-                if isinstance(lost, ProtocolError | DeadlineExceeded)
-                else ConnectionLost(f"{self.connection.peer} hung up before its welcome: {lost}")
-            )
-        for waiter in (self._lost, self._bye):
-            if not waiter.done():
-                waiter.set_exception(lost) if waiter is self._lost else waiter.set_result(None)
-
-    def _answered(self, event: Event) -> None:
-        request = self._sent[event.request]
-        more = request.answered(self._session, event)
-        if more is None:
-            del self._sent[event.request]
-            self._all.remove(request)
-        elif more:
-            self._queue.put_nowait(more)
-
-    async def _send(self) -> None:
-        while True:
-            item = await self._queue.get()
-            if isinstance(item, list):
-                await self.connection.send(item)
-                continue
-            number = self._session.next_request()
-            self._sent[number] = item
-            await self.connection.send(item.frames(self._session, number))
-
-    # Ping in every heartbeat, and give the line up when nothing at all comes back.
-    async def _beat(self) -> None:
-        welcome = self._welcome.result()
-        while True:
-            await asyncio.sleep(welcome.heartbeat_s)
-            silent_s = self._loop.time() - self.connection.last_heard
-            if silent_s > welcome.idle_timeout_s:
-                error = DeadlineExceeded(
-                    "any sign of life",
-                    peer=self.connection.peer,
-                    waited_s=welcome.idle_timeout_s,
-                    moved_bytes=self.connection.received_bytes,
-                )
-                self.connection.abort(error)
-                raise error
-            self.connection.post(self._session.send(Kind.PING, Ping()))
-
-
-def _given_up(error: AiopsError, waited_s: float) -> AiopsError:
-    if isinstance(error, ConnectFailed):
-        return error
-    return ConnectFailed(f"no connection for {waited_s:.1f} s, the last try ended with: {error}")

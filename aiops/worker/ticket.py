@@ -63,7 +63,9 @@ class Ticket(Generic[T]):
 
     def __await__(self) -> Generator[object, None, T]:
         """Wait for the result."""
-        return asyncio.shield(self._future).__await__()
+        # Not a shield: that would report an error which comes after the wait was given up.
+        yield from asyncio.wait([self._future]).__await__()
+        return self._future.result()
 
     def done(self) -> bool:
         """Return whether there is a result or an error."""
@@ -88,11 +90,10 @@ class Ticket(Generic[T]):
 
         def done(future: asyncio.Future[T]) -> None:
             outer.version, outer.staleness, outer.bytes = self.version, self.staleness, self.bytes
-            error = future.exception()
-            if error is not None:
-                outer.fail(error)
-            else:
+            try:
                 outer.resolve(convert(future.result()))
+            except Exception as error:
+                outer.fail(error)
 
         self._future.add_done_callback(done)
         return outer
