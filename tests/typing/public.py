@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 import aiops
 import aiops.torch
+from aiops.types import Version
 
 
 async def level_1(params: dict[str, NDArray[np.float32]]) -> None:
@@ -21,8 +22,7 @@ async def level_1(params: dict[str, NDArray[np.float32]]) -> None:
         assert_type(await ticket, dict[str, NDArray[Any]])
         assert_type(ticket.bytes, int)
         assert_type(ticket.done(), bool)
-        version: int = await ps.push(params)
-        print(version)
+        assert_type(await ps.push(params), Version)
         ps.sync(params, n_sample=3)  # type: ignore[call-arg]
 
 
