@@ -170,11 +170,8 @@ class MemoryConnection(StreamConnection):
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-        # The end of the stream travels as long as any bytes, and behind the last of them.
-        arrival = self._loop.time() + self._link.delay_s
-        if self._wire:
-            arrival = max(arrival, self._wire[-1][0])
-        self._wire.append((arrival, None))
+        # The end of the stream travels as long as any bytes, and stays behind the last of them.
+        self._wire.append((self._loop.time() + self._link.delay_s, None))
         self._schedule()
         self._loop.call_soon(self._lost, None)
 

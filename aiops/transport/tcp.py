@@ -121,8 +121,7 @@ async def connect(
     Args:
         addresses: Hosts and ports. A name that stands for several addresses is tried at each of them.
         make_receiver: Called once, when a connection stands.
-        max_frame_bytes: See :class:`StreamConnection`.
-        idle_timeout_s: See :class:`StreamConnection`.
+        max_frame_bytes: See :class:`StreamConnection`, and so ``idle_timeout_s``.
         connect_timeout_s: How long each address may take to answer.
 
     Raises:
@@ -166,8 +165,7 @@ async def listen(
         host: Address or name to bind.
         port: Port, 0..65535.
         make_receiver: Called for every accepted connection.
-        max_frame_bytes: See :class:`StreamConnection`.
-        idle_timeout_s: See :class:`StreamConnection`.
+        max_frame_bytes: See :class:`StreamConnection`, and so ``idle_timeout_s``.
         made: Told of every accepted connection, with its receiver, before the first byte.
 
     Raises:
@@ -190,13 +188,14 @@ async def listen(
         )
     except OSError as error:
         hint = ", is another server running there?" if error.errno == errno.EADDRINUSE else ""
-        raise ConfigError(f"cannot bind {host}:{port}: {_reason(error)}{hint}") from None
+        where = _address((host, port))
+        raise ConfigError(f"cannot bind {where}: {_reason(error)}{hint}") from None
     return TcpListener(server)
 
 
 # Open a socket to the first address of a host that answers.
 async def _dial(host: str, port: int, timeout_s: float) -> socket.socket:
-    where, reasons = f"{host}:{port}", []
+    where, reasons = _address((host, port)), []
     try:
         async with asyncio.timeout(timeout_s):
             found = await asyncio.get_running_loop().getaddrinfo(

@@ -50,12 +50,11 @@ class FrameReader:
         "_block",
         "_closed",
         "_end",
-        "_filled",
         "_header",
         "_landing",
+        "_left",
         "_max",
         "_place",
-        "_skip",
         "_stage",
     )
 
@@ -65,16 +64,17 @@ class FrameReader:
         self._closed = False
         self._stage = memoryview(bytearray(STAGE_BYTES))
         self._end = 0
+        # The bulk frame that is being received, and how many bytes of its payload are missing.
         self._header: Header | None = None
         self._landing: memoryview | None = None
         self._block: Block | None = None
-        self._filled = 0
-        self._skip = 0
+        self._left = 0
 
     def get_buffer(self, hint: int) -> memoryview:
         """Return writable memory for the next bytes; never empty."""
         if self._landing is not None:
-            return self._landing[self._filled : self._filled + CHUNK_BYTES]
+            filled = len(self._landing) - self._left
+            return self._landing[filled : filled + CHUNK_BYTES]
         return self._stage[self._end :]
 
     def buffer_updated(self, n: int) -> Iterator[Frame]:
@@ -88,18 +88,16 @@ class FrameReader:
             RemoteProtocolError: The bytes are not frames of ours; the stream is over.
         """
         if self._landing is not None:
-            self._filled += n
-            if self._filled == len(self._landing):
+            self._left -= n
+            if not self._left:
                 yield self._finish()
             return
         self._end += n
         start = 0
         while not self._closed:
-            if self._skip:
-                dropped = min(self._skip, self._end - start)
-                self._skip -= dropped
-                start += dropped
-                if self._skip:
+            if self._header is not None:
+                start = self._unstage(start)
+                if self._left:
                     break
                 yield self._finish()
                 continue
@@ -108,11 +106,8 @@ class FrameReader:
                 break
             body = start + HEADER_BYTES
             if header.kind in BULK:
-                start = body + self._begin(header, body)
-                if self._missing():
-                    break
-                if not self._skip:
-                    yield self._finish()
+                self._begin(header)
+                start = body
             elif self._end - body < header.size:
                 break
             else:
@@ -135,7 +130,7 @@ class FrameReader:
     @property
     def mid_frame(self) -> bool:
         """Whether the stream stands inside a frame."""
-        return self._landing is not None or self._skip > 0 or self._end > 0
+        return self._header is not None or self._end > 0
 
     def _header_at(self, start: int) -> Header | None:
         have = self._end - start
@@ -146,22 +141,23 @@ class FrameReader:
             check_magic(bytes(self._stage[start : start + 2]))
         return None
 
-    # Choose where a bulk payload goes and take what is staged of it; returns how much that is.
-    def _begin(self, header: Header, body: int) -> int:
-        self._header = header
+    # Choose where a bulk payload goes.
+    def _begin(self, header: Header) -> None:
         landing = self._place(header)
-        if landing is None:
-            self._skip = header.size
-            return 0
-        self._landing, self._block = landing
-        assert len(self._landing) == header.size
-        staged = min(header.size, self._end - body)
-        self._landing[:staged] = self._stage[body : body + staged]
-        self._filled = staged
-        return staged
+        if landing is not None:
+            self._landing, self._block = landing
+            assert len(self._landing) == header.size
+        self._header = header
+        self._left = header.size
 
-    def _missing(self) -> bool:
-        return self._landing is not None and self._filled < len(self._landing)
+    # Move what is staged of a bulk payload to its place, or drop it; returns where in the stage the rest begins.
+    def _unstage(self, start: int) -> int:
+        n = min(self._left, self._end - start)
+        if self._landing is not None:
+            filled = len(self._landing) - self._left
+            self._landing[filled : filled + n] = self._stage[start : start + n]
+        self._left -= n
+        return start + n
 
     def _finish(self) -> Frame:
         assert self._header is not None

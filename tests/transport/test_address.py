@@ -34,6 +34,13 @@ async def test_an_address_of_another_machine_cannot_be_bound():
         await tcp.listen("192.0.2.1", 80, Inbox, made=lambda *_: None, **OPTIONS)
 
 
+async def test_an_address_of_the_sixth_version_is_written_in_brackets():
+    with pytest.raises(ConfigError, match=r"cannot bind \[2001:db8::1\]:80: "):
+        await tcp.listen("2001:db8::1", 80, Inbox, made=lambda *_: None, **OPTIONS)
+    with pytest.raises(ConnectFailed, match=r"cannot connect to \[::1\]:9: "):
+        await tcp.connect([("::1", 9)], Inbox, **OPTIONS)
+
+
 async def test_a_connection_names_its_peer():
     async with accepting() as ((host, port), accepted):
         inbox = Inbox()
@@ -126,6 +133,17 @@ async def test_a_cancelled_connect_leaves_no_socket_behind(monkeypatch):
     with pytest.raises(asyncio.CancelledError):
         await connecting
     assert [sock.fileno() for sock in opened] == [-1]
+
+
+async def test_a_receiver_that_cannot_be_made_leaves_no_socket_behind():
+    def make():
+        raise KeyError("a bug")
+
+    async with accepting() as (address, accepted):
+        with pytest.raises(KeyError, match="a bug"):
+            await tcp.connect([address], make, **OPTIONS)
+        await until(lambda: accepted)
+        assert "between frames" in str(await accepted[0][0].lost())
 
 
 async def test_many_workers_may_connect_at_once():

@@ -206,6 +206,8 @@ async def test_a_close_does_not_hide_why_a_connection_ended_under_it(ground):
         await asyncio.gather(*closing)
         assert near.inbox.losses == [error]
         with pytest.raises(RemoteProtocolError, match="nonsense"):
+            await near.connection.send([tensor(2, b"later")])
+        with pytest.raises(RemoteProtocolError, match="nonsense"):
             await sending
 
 

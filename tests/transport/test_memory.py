@@ -8,7 +8,7 @@ from aiops.errors import ConnectFailed, ConnectionLost, DeadlineExceeded
 from aiops.sim.virtual import VirtualLoop
 from aiops.transport.memory import PIECE_S, WINDOW_BYTES, Link, MemoryNetwork
 from aiops.wire.frame import HEADER_BYTES
-from tests.transport.kit import MIB, Ground, Inbox, filled, ping, tensor
+from tests.transport.kit import MIB, Ground, Inbox, bulk, filled, ping, tensor
 
 pytestmark = pytest.mark.virtual
 
@@ -135,6 +135,17 @@ async def test_a_peer_that_reads_a_little_now_and_then_is_not_given_up():
             far.connection.resume_reading()
         await sending
         assert now() > 10.0
+
+
+async def test_a_peer_that_reads_again_lets_the_sender_go_on_at_once():
+    async with MEMORY.pair(up=Link(delay_s=10.0)) as (near, far):
+        far.connection.pause_reading()
+        sending = asyncio.create_task(near.connection.send([bulk(1, 2)]))
+        await asyncio.sleep(1.0)
+        assert not sending.done()
+        far.connection.resume_reading()
+        await sending
+        assert now() == pytest.approx(1.0)
 
 
 async def test_memory_that_is_changed_before_send_has_returned_arrives_changed():

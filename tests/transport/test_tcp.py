@@ -18,6 +18,7 @@ from aiops.errors import (
     RemoteProtocolError,
 )
 from aiops.transport import tcp
+from aiops.transport.stream import STAGED_BYTES
 from aiops.wire.frame import MAGIC
 from tests.transport.kit import (
     MIB,
@@ -145,6 +146,31 @@ async def test_what_is_overwritten_after_a_raw_write_is_torn_so_that_the_tear_te
         connection._transport.write(memoryview(source))
         source[:] = 2
         assert (2 in await read_all(peer, len(source))) == keeps_views
+
+
+async def test_memory_may_be_overwritten_after_a_send_to_a_peer_that_reads_in_sips():
+    # What is left for the last write of a frame is less than loops buffer on their own account.
+    sizes, got = [STAGED_BYTES + step for step in range(2000, 60_000, 2000)], bytearray()
+
+    async def send():
+        for value, size in enumerate(sizes):
+            source = filled(size, value)
+            await connection.send([tensor(value, source)])
+            source[:] = 255
+
+    async with raw_peer() as (_, connection, peer):
+        peer.setblocking(False)
+        sock = connection._transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)
+        sending = asyncio.create_task(send())
+        while not sending.done():
+            with contextlib.suppress(BlockingIOError):
+                got += peer.recv(4 * 1024)
+            await asyncio.sleep(0)
+        got += await read_all(peer, sum(sizes) + 32 * len(sizes) - len(got))
+        for value, size in enumerate(sizes):
+            assert set(got[32 : 32 + size]) == {value}
+            del got[: 32 + size]
 
 
 async def test_memory_may_be_overwritten_once_a_cancelled_send_has_raised():
