@@ -96,6 +96,23 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         self._transport.abort()
 
 
+class _Accepted(TcpConnection):
+    def __init__(
+        self,
+        receiver: Receiver,
+        made: Callable[[Receiver, TcpConnection], None],
+        *,
+        max_frame_bytes: int,
+        idle_timeout_s: float,
+    ) -> None:
+        super().__init__(receiver, max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s)
+        self._made = made
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._made(self._receiver, self)
+
+
 class TcpListener:
     """A listening TCP socket (one per address family)."""
 
@@ -121,7 +138,8 @@ async def connect(
     Args:
         addresses: Hosts and ports. A name that stands for several addresses is tried at each of them.
         make_receiver: Called once, when a connection stands.
-        max_frame_bytes: See :class:`StreamConnection`, and so ``idle_timeout_s``.
+        max_frame_bytes: See :class:`StreamConnection`.
+        idle_timeout_s: See :class:`StreamConnection`.
         connect_timeout_s: How long each address may take to answer.
 
     Raises:
@@ -134,19 +152,12 @@ async def connect(
         except ConnectFailed as error:
             reasons.append(str(error))
             continue
-        try:
-            _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: TcpConnection(
-                    make_receiver(),
-                    max_frame_bytes=max_frame_bytes,
-                    idle_timeout_s=idle_timeout_s,
-                ),
-                sock=sock,
-            )
-        except BaseException:
-            sock.close()
-            raise
-        return connection
+        return await _adopt(
+            sock,
+            lambda: TcpConnection(
+                make_receiver(), max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s
+            ),
+        )
     raise ConnectFailed("cannot connect to " + "; ".join(reasons))
 
 
@@ -165,27 +176,21 @@ async def listen(
         host: Address or name to bind.
         port: Port, 0..65535.
         make_receiver: Called for every accepted connection.
-        max_frame_bytes: See :class:`StreamConnection`, and so ``idle_timeout_s``.
+        max_frame_bytes: See :class:`StreamConnection`.
+        idle_timeout_s: See :class:`StreamConnection`.
         made: Told of every accepted connection, with its receiver, before the first byte.
 
     Raises:
         ConfigError: The address cannot be bound; the message names it.
     """
-    loop = asyncio.get_running_loop()
 
-    class Accepted(TcpConnection):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            super().connection_made(transport)
-            made(self._receiver, self)
+    def accept() -> TcpConnection:
+        return _Accepted(
+            make_receiver(), made, max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s
+        )
 
     try:
-        server = await loop.create_server(
-            lambda: Accepted(
-                make_receiver(), max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s
-            ),
-            host,
-            port,
-        )
+        server = await asyncio.get_running_loop().create_server(accept, host, port)
     except OSError as error:
         hint = ", is another server running there?" if error.errno == errno.EADDRINUSE else ""
         where = _address((host, port))
@@ -224,6 +229,15 @@ async def _open(
         sock.close()
         raise
     return sock
+
+
+async def _adopt(sock: socket.socket, make: Callable[[], TcpConnection]) -> TcpConnection:
+    try:
+        _, connection = await asyncio.get_running_loop().create_connection(make, sock=sock)
+    except BaseException:
+        sock.close()
+        raise
+    return connection
 
 
 # What the kernel keeps until the peer acknowledges it. With a few megabytes of it a slow link is not writable for

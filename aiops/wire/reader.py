@@ -113,11 +113,7 @@ class FrameReader:
             else:
                 start = body + header.size
                 yield Frame(header, memoryview(bytes(self._stage[body:start])), None)
-        # The beginning of the next frame moves to the front, at most once per call: there is always room for its rest.
-        left = self._end - start
-        if start and left:
-            self._stage[:left] = self._stage[start : self._end]
-        self._end = left
+        self._compact(start)
 
     def close(self) -> None:
         """Give up the payload that is half received, if any, end its loan, and take no further one."""
@@ -158,6 +154,13 @@ class FrameReader:
             self._landing[filled : filled + n] = self._stage[start : start + n]
         self._left -= n
         return start + n
+
+    # The beginning of the next frame moves to the front, at most once per call: there is always room for its rest.
+    def _compact(self, start: int) -> None:
+        left = self._end - start
+        if start and left:
+            self._stage[:left] = self._stage[start : self._end]
+        self._end = left
 
     def _finish(self) -> Frame:
         assert self._header is not None
