@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 @click.option("--lr", type=float, default=0.1, show_default=True, help="Learning rate.")
 @click.option("--alpha", type=float, default=0.3, show_default=True, help="Label skew (Dirichlet).")
 @click.option("--target", type=float, help="Accuracy to reach.  [default: 0.76; digits 0.9]")
-@click.option("--budget-s", type=float, help="Seconds for each algorithm.  [default: 60; quick 3.5]")
+@click.option(
+    "--budget-s", type=float, help="Seconds for each algorithm.  [default: 60; quick 3.5]"
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of model and batches.")
 @click.option("--quick", is_flag=True, help="Digits, no emulated link, 20 s in all.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result for programs.")
