@@ -85,7 +85,7 @@ class DeadlineExceeded(AiopsError, TimeoutError):
     """A wait made no progress for too long.
 
     Attributes:
-        wait: What was waited for, in words that end before the peer: "sending to".
+        wait: What was waited for, in a word or two: "sending".
         peer: Who was waited for.
         waited_s: How long nothing moved, in seconds.
         moved_bytes: Bytes received from the peer so far.
@@ -93,8 +93,8 @@ class DeadlineExceeded(AiopsError, TimeoutError):
 
     def __init__(self, wait: str, *, peer: str, waited_s: float, moved_bytes: int = 0) -> None:
         super().__init__(
-            f"{wait} {peer} made no progress for {waited_s:.3g} s, "
-            f"{moved_bytes} bytes had come from it"
+            f"{wait} made no progress for {waited_s:.3g} s "
+            f"(peer {peer}, {moved_bytes} bytes received from it)"
         )
         self.wait = wait
         self.peer = peer

@@ -102,7 +102,7 @@ class Child:
             async with asyncio.timeout(timeout_s):
                 line = await self._process.stdout.readline()
         except TimeoutError:
-            raise DeadlineExceeded("a line of", peer=self.name, waited_s=timeout_s) from None
+            raise DeadlineExceeded("a line", peer=self.name, waited_s=timeout_s) from None
         if not line:
             raise await self._failed()
         return line.rstrip(b"\n")

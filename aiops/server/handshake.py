@@ -60,9 +60,7 @@ class Handshake:
             service.drop(old, "replaced")
         elif old is not None and old.peer is not None:
             # The same worker dials again before we noticed that its old connection is dead.
-            stale, old.peer = old.peer, None
-            stale.member = None
-            stale.connection.abort()
+            old.peer.connection.abort()
         member, new = service.members.join(
             hello.identity, hello.incarnation, hello.name, self._loop.time()
         )

@@ -72,9 +72,7 @@ class Peer:
         self._replies: asyncio.Queue[Reply | None] = asyncio.Queue(MAX_QUEUED)
 
     def place(self, header: Header) -> Landing:
-        """Take a block for a bulk payload; none for what will be refused or dropped anyway."""
-        if self.connection.closed:
-            return None
+        """Take a block for a bulk payload; none for what will be refused anyway."""
         self.session.admit(header)
         if self.member is None:
             raise RemoteProtocolError(f"{header.kind.name} frame before HELLO")

@@ -214,7 +214,6 @@ class Service:
         log.info("worker %d leaves: %s", member.worker, reason)
         peer, member.peer = member.peer, None
         if peer is not None and reason != "left":
-            peer.member = None
             peer.connection.abort()
         self.feed(Left(member.worker))
 

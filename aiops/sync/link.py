@@ -242,7 +242,7 @@ class Link:
             left_s = None if deadline is None else max(0.0, deadline - time.perf_counter())
             if not self._arrived.wait(left_s):
                 waited_s = time.perf_counter() - start
-                raise DeadlineExceeded("the model of", peer="the server", waited_s=waited_s)
+                raise DeadlineExceeded("the model", peer="the server", waited_s=waited_s)
             self._arrived.clear()
 
     def _raise_lost(self) -> None:

@@ -216,7 +216,7 @@ class StreamConnection:
         if self._paused and not self.closed and self._backlog() >= before:
             idle_s, came = self._idle_timeout_s, self.received_bytes
             self.abort(
-                DeadlineExceeded("sending to", peer=self.peer, waited_s=idle_s, moved_bytes=came)
+                DeadlineExceeded("sending", peer=self.peer, waited_s=idle_s, moved_bytes=came)
             )
 
 

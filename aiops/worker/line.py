@@ -104,7 +104,7 @@ class Line:
             if isinstance(error, DeadlineExceeded):
                 raise
             raise DeadlineExceeded(
-                "the greeting of", peer=self.connection.peer, waited_s=timeout_s
+                "the greeting", peer=self.connection.peer, waited_s=timeout_s
             ) from None
 
     async def serve(self) -> None:
@@ -212,7 +212,7 @@ class Line:
             silent_s = self._loop.time() - max(self.connection.last_heard, self._sent_at)
             if silent_s > welcome.idle_timeout_s and not self._sending:
                 error = DeadlineExceeded(
-                    "any sign of life of",
+                    "any sign of life",
                     peer=self.connection.peer,
                     waited_s=silent_s,
                     moved_bytes=self.connection.received_bytes,

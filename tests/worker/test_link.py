@@ -43,7 +43,7 @@ async def test_a_server_that_never_greets_is_an_error_within_the_connect_timeout
         House(instead(Kind.HELLO, lambda *_: None)) as house,
         Running(house.link(connect_timeout_s=3.0)) as link,
     ):
-        with pytest.raises(ConnectFailed, match="the greeting from server"):
+        with pytest.raises(ConnectFailed, match="the greeting .* server"):
             await link.greeted()
         assert now() <= 3.1
 
@@ -74,6 +74,23 @@ async def test_a_connection_closed_before_the_welcome_is_tried_again_and_then_re
             with pytest.raises(ConnectFailed, match="hung up before its welcome"):
                 await link.greeted()
         assert len(house.dialled) > 3
+
+
+async def test_a_connection_lost_before_anybody_could_speak_is_tried_again():
+    async with House() as house:
+        connect = house.connect
+
+        async def dial(make_receiver, *, idle_timeout_s):
+            connection = await connect(make_receiver, idle_timeout_s=idle_timeout_s)
+            if len(house.dialled) < 4:
+                connection.abort()
+                await asyncio.sleep(0.1)
+            return connection
+
+        house.dial = dial
+        async with Running(house.link()) as link:
+            await link.greeted()
+            assert (len(house.dialled), link.connections) == (4, 1)
 
 
 async def test_a_rejected_worker_does_not_knock_again():
