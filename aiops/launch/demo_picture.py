@@ -109,18 +109,8 @@ def _curves(axis: Axes, report: Report) -> None:
             weight="bold",
             va="bottom",
         )
-        reached = outcome.time_to_target_s
-        if reached is not None:
-            axis.plot([reached, reached], [0, report.target], color=color, lw=1.0, ls=":")
-            axis.plot([reached], [report.target], marker="o", ms=8, mfc="white", mec=color, mew=2)
-            axis.annotate(
-                f"{reached:.1f} s",
-                (reached, floor),
-                xytext=(5, 8),
-                textcoords="offset points",
-                color=color,
-                weight="bold",
-            )
+        if outcome.time_to_target_s is not None:
+            _mark(axis, outcome.time_to_target_s, report.target, floor=floor, color=color)
     axis.set_xlim(0, report.budget_s * 1.08)
     best = max(outcome.best_accuracy for outcome in report.outcomes)
     axis.set_ylim(floor, min(1.0, best + 0.04))
@@ -129,6 +119,20 @@ def _curves(axis: Axes, report: Report) -> None:
     axis.set_ylabel("test accuracy of the global model")
     faster = "" if report.speedup is None else f": {report.speedup:.1f}x sooner with overlap"
     axis.set_title(f"{report.data}, time to {report.target:.0%}{faster}", loc="left", weight="bold")
+
+
+# When an algorithm reached the target: a ring on its curve, and the time at the foot.
+def _mark(axis: Axes, reached: float, target: float, *, floor: float, color: str) -> None:
+    axis.plot([reached, reached], [0, target], color=color, lw=1.0, ls=":")
+    axis.plot([reached], [target], marker="o", ms=8, mfc="white", mec=color, mew=2)
+    axis.annotate(
+        f"{reached:.1f} s",
+        (reached, floor),
+        xytext=(5, 8),
+        textcoords="offset points",
+        color=color,
+        weight="bold",
+    )
 
 
 def _setting(report: Report) -> str:

@@ -78,7 +78,7 @@ async def overlapped(
     Returns:
         The newest global model, float32, shape (n,).
     """
-    loop = asyncio.get_running_loop()
+    meter = meter or Meter(asyncio.get_running_loop().time())
     policy = ps.policy
     machine = Overlap(
         x,
@@ -87,47 +87,68 @@ async def overlapped(
         min_steps=policy.min_steps,
         max_steps=policy.max_steps,
     )
-    meter = meter or Meter(loop.time())
-    pushes: asyncio.Queue[Update] = asyncio.Queue(1)
-    arrived = asyncio.Event()
-    arriving, newest = np.empty_like(x), x.copy()
+    return await _Training(ps, x, step, machine, meter, stop).run()
 
-    async def sync() -> None:
-        while True:
-            snapshot, merged = await exchange(ps, await pushes.get(), arriving, meter)
-            machine.deliver(snapshot, at=loop.time(), merged=merged)
-            arrived.set()
 
-    async def compute() -> None:
+class _Training:
+    # The compute task, the sync task, and what lies between them: pushes one way, the machine's mailbox the other.
+    def __init__(
+        self,
+        ps: Client,
+        x: Vector,
+        step: LocalStep,
+        machine: Overlap,
+        meter: Meter,
+        stop: Callable[[], bool] | None,
+    ) -> None:
+        self._ps, self._x, self._step, self._stop = ps, x, step, stop
+        self._machine, self._meter = machine, meter
+        self._loop = asyncio.get_running_loop()
+        self._pushes: asyncio.Queue[Update] = asyncio.Queue(1)
+        self._arrived = asyncio.Event()
+        self._arriving, self._newest = np.empty_like(x), x.copy()
+
+    async def run(self) -> Vector:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                syncing = tasks.create_task(self._sync(), name="sync")
+                await self._compute()
+                syncing.cancel()
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+        return self._newest
+
+    async def _sync(self) -> None:
         while True:
-            start = loop.time()
-            told = await step(x) or Step()
-            meter.stepped(start, loop.time())
+            update = await self._pushes.get()
+            snapshot, merged = await exchange(self._ps, update, self._arriving, self._meter)
+            self._machine.deliver(snapshot, at=self._loop.time(), merged=merged)
+            self._arrived.set()
+
+    async def _compute(self) -> None:
+        machine, going_on = self._machine, True
+        while going_on:
+            start = self._loop.time()
+            told = await self._step(self._x) or Step()
+            self._meter.stepped(start, self._loop.time())
             move = machine.stepped(n_samples=told.n_samples, loss=told.loss)
             if move is Move.WAIT:
-                start = loop.time()
-                await arrived.wait()
-                meter.waited(start, loop.time())
+                start = self._loop.time()
+                await self._arrived.wait()
+                self._meter.waited(start, self._loop.time())
                 move = Move.PUSH
-            if machine.mail is not None:
-                arrived.clear()
-                meter.arrived(machine.mail_at)
-                np.copyto(newest, machine.mail.flat)
-                if machine.mail.done:
-                    return
-            if stop is not None and stop():
-                return
-            if move is Move.PUSH:
-                update = machine.push(x)
+            going_on = not self._is_over()
+            if going_on and move is Move.PUSH:
+                update = machine.push(self._x)
                 if update is not None:
-                    meter.pushing(loop.time(), n_steps=update.n_steps)
-                    pushes.put_nowait(update)
+                    self._meter.pushing(self._loop.time(), n_steps=update.n_steps)
+                    self._pushes.put_nowait(update)
 
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            syncing = tasks.create_task(sync(), name="sync")
-            await compute()
-            syncing.cancel()
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
-    return newest
+    # Look at the model that has arrived, if any, and say whether training ends at this boundary.
+    def _is_over(self) -> bool:
+        mail = self._machine.mail
+        if mail is not None:
+            self._arrived.clear()
+            self._meter.arrived(self._machine.mail_at)
+            np.copyto(self._newest, mail.flat)
+        return (mail is not None and mail.done) or (self._stop is not None and self._stop())

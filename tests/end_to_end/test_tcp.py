@@ -237,6 +237,41 @@ async def test_ctrl_c_ends_a_server_cleanly_with_workers_in_the_middle_of_things
     assert server.service.pool.outstanding == 0
 
 
+async def test_a_server_whose_task_is_cancelled_lets_go_of_everything():
+    server = serve(params=START, min_workers=9)
+    await server.__aenter__()
+    async with connect(server.url, give_up_s=0.0) as ps:
+        await ps.init()
+        ticket = ps.sync(ONES)
+        await asyncio.sleep(0.05)
+        server._main.cancel()
+        with pytest.raises(ConnectFailed):
+            await ticket
+        with pytest.raises(asyncio.CancelledError):
+            await server._main
+    await server._listener.close()
+    assert server.service.pool.outstanding == 0
+
+
+async def test_a_server_with_a_bug_turns_its_workers_out_and_lets_nobody_in():
+    server = serve(params=START, min_workers=9)
+    await server.__aenter__()
+    async with connect(server.url, give_up_s=0.0) as ps:
+        await ps.init()
+        ticket = ps.sync(ONES)
+        await asyncio.sleep(0.05)
+        server.service.fail(ZeroDivisionError("a bug"))
+        with pytest.raises(ZeroDivisionError):
+            await server.wait()
+        with pytest.raises(ConnectFailed):
+            await ticket
+        with pytest.raises(ConnectFailed, match="hung up before its welcome"):
+            async with connect(server.url, connect_timeout_s=0.3):
+                pass
+    with pytest.raises(ZeroDivisionError):
+        await server.stop()
+
+
 async def test_leaving_and_coming_over_and_over_leaves_no_connection_behind():
     async with serve(params=START, sync="asynchronous") as server:
         for _ in range(50):

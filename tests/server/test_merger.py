@@ -157,6 +157,19 @@ async def test_a_second_push_beside_the_one_under_way_is_busy_and_may_be_sent_ag
         assert (await worker.push(2, ONES, base=1)).body.version == 2
 
 
+@pytest.mark.timeout(60)  # 16 000 round trips are seconds, and more on a busy machine
+async def test_sixteen_workers_push_a_thousand_times_each_and_nothing_is_lost(hand):
+    async with cluster(sync="asynchronous") as house:
+
+        async def work():
+            worker = await hand(house)
+            for sequence in range(1, 1001):
+                await worker.push(sequence, ONES)
+
+        await asyncio.gather(*(work() for _ in range(16)))
+        assert (value(house), house.server.version) == (16_000, 16_000)
+
+
 async def test_what_is_remembered_of_a_worker_is_bounded_and_what_is_forgotten_is_refused(hand):
     async with cluster(sync="asynchronous") as house:
         worker = await hand(house)

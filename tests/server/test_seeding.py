@@ -67,6 +67,18 @@ async def test_a_seeder_that_goes_away_is_replaced_by_the_next_in_line(hand, way
             np.testing.assert_array_equal(await received(worker), FLAT + 1)
 
 
+async def test_a_seeder_that_goes_away_with_nobody_in_line_takes_its_table_along(hand):
+    async with Cluster() as house:
+        first, _ = await seeder(hand, house)
+        first.connection.abort()
+        await first.lost
+        assert house.server.service.table is None
+        other = await hand(house)
+        table = await other.init(("v", (3,), "float32"))
+        assert table.body.seed
+        assert (await other.seed(table.request, FLAT[:3])).kind is Kind.ACK
+
+
 async def test_a_seeder_cut_in_the_middle_of_its_seed_leaves_no_trace(hand):
     async with Cluster(bucket_bytes=16) as house:
         first, request = await seeder(hand, house)
