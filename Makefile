@@ -57,5 +57,5 @@ venv:  ## set up .venv and nothing else
 # The stamp goes too: without it the next command builds the kernels anew.
 clean:  ## remove what builds and tests leave behind; .venv stays
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .venv/aiops.stamp
-	rm -f aiops/kernels/*.so
+	rm -f aiops/kernels/*.so demo.png
 	find aiops benchmarks examples tests -name __pycache__ -prune -exec rm -rf {} +

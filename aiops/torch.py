@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from aiops.api.connecting import connect
-from aiops.errors import ConfigError
+from aiops.errors import ConfigError, LocalProtocolError
+from aiops.policy.table import parse_merge
 from aiops.sync import Link as SyncLink
 from aiops.types import DTYPE_IDS, TensorSpec
 from aiops.worker.client import Client
@@ -19,13 +22,20 @@ class Link(SyncLink):
     """A module's line to its parameter server; made by :func:`attach`. See :class:`aiops.sync.Link`."""
 
     def __init__(
-        self, tensors: Mapping[str, torch.Tensor], client: Client, *, rule: Rule | None
+        self,
+        module: torch.nn.Module,
+        tensors: Mapping[str, torch.Tensor],
+        client: Client,
+        *,
+        rule: Rule | None,
     ) -> None:
-        self._tensors = dict(tensors)
+        self._module = module
+        self._names = tuple(tensors)
+        trained = {name for name, _ in module.named_parameters()}
         super().__init__(
             client,
             [
-                TensorSpec(name, tuple(tensor.shape), _dtype(tensor))
+                TensorSpec(name, tuple(tensor.shape), _dtype(tensor), name not in trained)
                 for name, tensor in tensors.items()
             ],
             gather=lambda flat: self._copy(flat, into_module=False),
@@ -50,7 +60,7 @@ class Link(SyncLink):
         """Go on from :meth:`state_dict`.
 
         Raises:
-            ConfigError: It belongs to another model, or something is missing.
+            ConfigError: It belongs to another model or codec, or something is missing.
         """
         missing = {"clock", "n_values", "residuals"} - set(state)
         if missing:
@@ -60,14 +70,24 @@ class Link(SyncLink):
                 f"state is of {state['n_values']} values, the model has {self._client.table.size}"
             )
         residuals = {int(key): rest.numpy() for key, rest in state["residuals"].items()}
-        self._client.restore_residuals(residuals)
-        self._client.clock = int(state["clock"])
+        self._thread.run(self._restore(residuals, int(state["clock"])))
+
+    async def _restore(self, residuals: dict[int, NDArray[np.float32]], clock: int) -> None:
+        try:
+            self._client.restore_residuals(residuals)
+        except LocalProtocolError as error:
+            codec = self._client.policy.codec
+            raise ConfigError(f"state does not fit codec {codec!r}: {error}") from None
+        self._client.clock = clock
 
     # torch converts types, devices and strides on the way; a flat vector is seen as tensors without a copy.
     @torch.no_grad()
     def _copy(self, flat: Vector, *, into_module: bool) -> None:
         whole, at = torch.from_numpy(flat), 0
-        for tensor in self._tensors.values():
+        # By name every time: moving a module to another device gives it new buffers.
+        tensors = dict(self._module.named_parameters()) | dict(self._module.named_buffers())
+        for name in self._names:
+            tensor = tensors[name]
             part = whole[at : at + tensor.numel()].view(tensor.shape)
             at += tensor.numel()
             if into_module:
@@ -100,12 +120,14 @@ def attach(
         optimizer: What trains it.
         url: Where the server is: ``aiops://[token@]host[:port]``.
         name: What this worker is called; see :func:`aiops.connect`.
-        buffers: Whether floating-point buffers are kept in sync; they are averaged like parameters.
+        buffers: Whether floating-point buffers are kept in sync. Their values are averaged, and sent in full
+            whatever the codec: a running variance must not be the sum of changes.
         merge: What becomes of the local model when the global one arrives, instead of what the server says: "reset"
-            (the NBSync authors' rule), "carry", "eager", "mix" or "partial" (see :class:`aiops.Rule`); for overlapped
-            servers only. "partial" with ``beta=0.5`` bears the largest learning rates in our measurements.
-        alpha: For "mix".
-        beta: For "partial".
+            (the NBSync authors' rule), "carry", "eager", "mix" or "partial" (see :class:`aiops.Rule`), the last two
+            also as "mix:0.5" and "partial:0.5". "partial" with ``beta=0.5`` bore the largest learning rates in our
+            measurements.
+        alpha: Share of its own model that "mix" keeps, in [0, 1).
+        beta: Share of the progress that "partial" keeps, in [0, 1].
         connect_timeout_s: How long to wait for a server.
         give_up_s: How long a lost connection is tried to be replaced before :meth:`Link.step` raises.
 
@@ -114,14 +136,18 @@ def attach(
         use it as ``with attach(...) as link``.
 
     Raises:
-        ConfigError: The URL, the merge rule or the module cannot be used.
+        ConfigError: The URL, the merge rule or the module cannot be used, or the server's rounds are blocking and a
+            merge rule is given.
         ConnectFailed: No server answered in time.
         ShapeMismatch: The server holds another model; the message names the first tensor that differs.
     """
-    rule = None if merge is None else Rule(merge, alpha, beta)
+    rule = None
+    if merge is not None:
+        rule_name, shares = parse_merge(merge)
+        rule = Rule(rule_name, shares.get("alpha", alpha), shares.get("beta", beta))
     tensors = _tensors(module, optimizer, buffers=buffers)
     client = connect(url, name=name, connect_timeout_s=connect_timeout_s, give_up_s=give_up_s)
-    return Link(tensors, client, rule=rule)
+    return Link(module, tensors, client, rule=rule)
 
 
 def _tensors(

@@ -37,8 +37,11 @@ class TensorSpec:
         name: The tensor's name, as in ``model.state_dict()``.
         shape: Its shape; ``()`` for a 0-d tensor.
         dtype: Element type the worker holds it in. The server always holds float32.
+        averaged: Whether it is a running statistic, whose values are averaged; of everything else the changes are
+            accumulated.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    averaged: bool = False

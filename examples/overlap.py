@@ -22,14 +22,14 @@ async def site(cluster: Cluster, name: str, step_s: float, target: float) -> aio
     """Train one site until the server says that it is over; return what was measured."""
     link = Link(delay_s=2.0)
     async with cluster.worker(name, up=link, down=Link(delay_s=2.0)) as ps:
-        await ps.init({"w": np.zeros(1, np.float32)})
+        start = await ps.init({"w": np.zeros(1, np.float32)})
         meter = aiops.Meter(asyncio.get_running_loop().time())
 
         async def step(x: NDArray[np.float32]) -> None:
             await asyncio.sleep(step_s)
             x += np.float32(0.01) * (np.float32(target) - x)
 
-        final = await aiops.overlapped(ps, np.zeros(1, np.float32), step, meter=meter)
+        final = await aiops.overlapped(ps, start["w"].copy(), step, meter=meter)
         print(
             f"{name}: {meter.n_steps} steps of {step_s:g} s, {meter.rounds} rounds, "
             f"overlap {meter.overlap_ratio:.2f}, waits {meter.waits}, w = {final[0]:.3f}"

@@ -33,6 +33,8 @@ def main(url: str, epochs: int = 3) -> float:
             optimizer.step()
             optimizer.zero_grad()
             link.step(n_samples=len(batch))
+        if link.done:
+            break
     link.close()
 
     with torch.no_grad():

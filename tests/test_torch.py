@@ -1,7 +1,10 @@
 """attach(): an ordinary PyTorch loop against a real server, over real sockets, from threads as users run them."""
 
 import copy
+import subprocess
+import sys
 import threading
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -10,7 +13,13 @@ torch = pytest.importorskip("torch")
 
 import aiops.torch  # noqa: E402
 from aiops.api.serving import serve  # noqa: E402
-from aiops.errors import ConfigError, ConnectFailed, ShapeMismatch  # noqa: E402
+from aiops.errors import (  # noqa: E402
+    ConfigError,
+    ConnectFailed,
+    ConnectionLost,
+    NotFinite,
+    ShapeMismatch,
+)
 from aiops.sync import LoopThread  # noqa: E402
 
 
@@ -280,7 +289,7 @@ def test_every_merge_rule_can_be_chosen_by_the_worker(serving, merge):
 def test_what_cannot_be_attached_is_refused_before_any_socket_opens():
     model = net()
     nowhere = "aiops://127.0.0.1:1"
-    with pytest.raises(ConfigError, match="merge is 'partail'"):
+    with pytest.raises(ConfigError, match="unknown merge 'partail'"):
         aiops.torch.attach(model, sgd(model), nowhere, merge="partail")
     with pytest.raises(ConfigError, match="scheme 'http' is unknown"):
         aiops.torch.attach(model, sgd(model), "http://localhost")
@@ -319,3 +328,133 @@ def test_a_server_that_is_gone_for_good_ends_the_loop_with_a_typed_error(serving
     with pytest.raises(ConnectFailed):
         steps(model, optimizer, link, 1000)
     link.close()
+
+
+@pytest.mark.parametrize("codec", ["dense", "topk:0.1", "fp16"])
+def test_running_statistics_are_averaged_as_values_and_never_leave_their_range(serving, codec):
+    # Long phases: a change since the base, one version late, would swing around the true value and below zero.
+    server = serving(work="until_model:25,50", codec=codec)
+    model = net()
+    optimizer = sgd(model, lr=1e-3)
+    seen = []
+    with aiops.torch.attach(model, optimizer, server.url) as link:
+        draw = torch.Generator().manual_seed(1)
+        for _ in range(300):
+            x = 0.05 * torch.randn(16, 4, generator=draw)
+            model(x).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            link.step(n_samples=16)
+            seen.append(float(model[1].running_var.min()))
+    assert min(seen) > 0
+    assert (server.params()["1.running_var"] > 0).all()
+    assert torch.isfinite(model.eval()(x)).all()
+
+
+def test_blocking_statistics_are_the_mean_over_the_workers(serving):
+    server = serving(work="fixed:1", min_workers=2, weights="uniform", server_lr=0.5)
+    values = {0: 2.0, 1: 4.0}
+
+    def worker(i):
+        model = net()
+        optimizer = sgd(model)
+        with aiops.torch.attach(model, optimizer, server.url) as link:
+            model[1].running_var.fill_(values[i])
+            link.step()
+
+    together(lambda: worker(0), lambda: worker(1))
+    # server_lr scales what is learned and what is measured alike: half way from 1 to 3.
+    assert server.params()["1.running_var"] == pytest.approx(2.0)
+
+
+def test_a_refused_push_is_told_once_and_training_goes_on_from_the_servers_model(serving):
+    server = serving(work="fixed:1")
+    model = net()
+    optimizer = sgd(model)
+    with aiops.torch.attach(model, optimizer, server.url) as link:
+        steps(model, optimizer, link, 2)
+        good = model[0].weight.detach().clone()
+        with torch.no_grad():
+            model[0].weight[0, 0] = float("nan")
+        with pytest.raises(NotFinite, match=r"tensor '0\.weight'"):
+            link.step()
+        steps(model, optimizer, link, 3)
+        assert torch.isfinite(model[0].weight).all()
+        assert not torch.equal(model[0].weight, good)
+    assert server.version >= 4
+
+
+def test_closing_after_a_push_that_came_too_late_waits_for_nobody(serving):
+    server = serving(work="until_model", sync="bulk:1")
+    model = net()
+    optimizer = sgd(model)
+    link = aiops.torch.attach(model, optimizer, server.url)
+    steps(model, optimizer, link, 3)
+    link._wait_until(None)
+    mail = link._machine.mail
+    link._machine.deliver(mail, merged=False)
+    link._machine.n_steps = 1
+    start = time.perf_counter()
+    link.close()
+    assert time.perf_counter() - start < aiops.sync.link.CLOSE_S / 2
+
+
+def test_a_closed_link_says_so(serving):
+    server = serving()
+    model = net()
+    link = aiops.torch.attach(model, sgd(model), server.url)
+    link.close()
+    link.close()
+    for verb in (link.step, link.status):
+        with pytest.raises(ConnectionLost, match="the link is closed"):
+            verb()
+
+
+def test_after_the_end_no_step_adopts_anything(serving):
+    server = serving(work="fixed:1", rounds=2)
+    model = net()
+    optimizer = sgd(model)
+    with aiops.torch.attach(model, optimizer, server.url) as link:
+        assert [link.step() for _ in range(4)] == [True, True, False, False]
+        assert link.done
+        assert link.meter.n_steps == 2
+
+
+def test_buffers_are_found_by_name_when_the_module_got_new_ones(serving):
+    server = serving(work="fixed:1")
+    model = net()
+    optimizer = sgd(model)
+    with aiops.torch.attach(model, optimizer, server.url) as link:
+        model[1].running_mean = torch.full((8,), 7.0)
+        link.step()
+        assert (server.params()["1.running_mean"] == 7.0).all()
+
+
+def test_what_makes_no_sense_with_this_server_or_step_is_refused(serving):
+    blocking, overlapped = serving(work="fixed:1"), serving(work="until_model", bootstrap="authors")
+    model = net()
+    with pytest.raises(ConfigError, match="this server's rounds are blocking"):
+        aiops.torch.attach(model, sgd(model), blocking.url, merge="carry")
+    with aiops.torch.attach(model, sgd(model), overlapped.url, merge="partial:0.25") as link:
+        assert link._machine.rule == aiops.Rule("partial", 0.5, 0.25, "authors")
+        with pytest.raises(ConfigError, match="n_samples is 0, a step has at least 1"):
+            link.step(n_samples=0)
+        state = {**link.state_dict(), "residuals": {0: torch.zeros(5)}}
+        with pytest.raises(ConfigError, match="state does not fit codec 'dense'"):
+            link.load_state_dict(state)
+
+
+def test_a_script_that_forgets_to_close_leaves_without_a_complaint(serving):
+    server = serving(work="fixed:1")
+    script = (
+        "import sys, torch, aiops.torch\n"
+        "model = torch.nn.Linear(2, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "link = aiops.torch.attach(model, optimizer, sys.argv[1])\n"
+        "link.step()\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script, server.url], capture_output=True, text=True, timeout=60
+    )
+    assert (told.returncode, told.stderr) == (0, "")
+    assert server.status()["counters"]["left_left"] == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,15 @@ import msgspec
 
 from aiops.cli.demo_view import View, make_view, table
 from aiops.cli.run import Signals, TargetMissed, run
+from aiops.cli.tensors import check_place
 from aiops.data import NAMES, is_available
 from aiops.errors import ConfigError
 
 if TYPE_CHECKING:
     from aiops.launch.demo_job import Report
     from aiops.launch.demo_settings import DemoSettings
+
+PICTURES = (".png", ".svg", ".pdf")
 
 
 @click.command()
@@ -76,19 +80,19 @@ def demo(
     slower. Exits with 5 when NBSync does not reach the target accuracy.
     """
     settings = _settings(quick=quick, **options)
-    if not picture.parent.is_dir():
-        raise ConfigError(f"picture goes to {picture.parent}, which is no directory")
+    check_place(picture)
+    draw = _drawer(picture)
     view = make_view(settings, to_stderr=as_json)
     report = run(_demo(settings, view))
     if report is None:
         return view.interrupted()
-    from aiops.launch.demo_picture import draw
-
-    draw(report, picture)
     if as_json:
         click.echo(msgspec.json.encode(report).decode())
     else:
-        table(report, picture)
+        table(report)
+    draw(report, picture)
+    if not as_json:
+        click.echo(f"picture: {picture}")
     last = report.outcomes[-1]
     if last.time_to_target_s is None:
         raise TargetMissed(
@@ -162,6 +166,17 @@ def _settings(
 # takes 7 to 10 s). With no link to speak of, rounds can be short.
 def _fedavg_steps(*, quick: bool) -> int:
     return 10 if quick else 40
+
+
+# What draws the picture; asked for before anything runs, since it may not be installed.
+def _drawer(picture: Path) -> Callable[[Report, Path], None]:
+    if picture.suffix.lower() not in PICTURES:
+        raise ConfigError(f"picture is {picture.name}, it must end in {', '.join(PICTURES)}")
+    try:
+        from aiops.launch.demo_picture import draw
+    except ImportError as error:
+        raise ConfigError(f"the demo needs more: pip install 'aiops-ps[demo]' ({error})") from None
+    return draw
 
 
 def _best_data(root: Path | None, cache: Path | None) -> str:

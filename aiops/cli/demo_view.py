@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
@@ -142,7 +141,7 @@ def steps(progress: Progress) -> str:
     return "/".join(map(str, progress.clocks)) or "-"
 
 
-def table(report: Report, picture: Path) -> None:
+def table(report: Report) -> None:
     """Print the result as a table, and what it means."""
     from rich.console import Console
     from rich.table import Table
@@ -156,7 +155,6 @@ def table(report: Report, picture: Path) -> None:
     console = Console()
     console.print(grid)
     console.print(verdict(report), highlight=False)
-    console.print(f"picture: {picture}", highlight=False)
 
 
 def rows(report: Report) -> list[tuple[str, list[str]]]:

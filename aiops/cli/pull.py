@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,8 @@ import click
 from numpy.typing import NDArray
 
 from aiops.api.connecting import connect
-from aiops.cli.run import run
-from aiops.cli.tensors import save
+from aiops.cli.run import check_timeout, run
+from aiops.cli.tensors import check_place, save
 from aiops.errors import ConnectFailed
 
 
@@ -21,6 +20,8 @@ from aiops.errors import ConnectFailed
 @click.option("--timeout-s", type=float, default=10.0, show_default=True, help="To connect.")
 def pull(url: str, file: Path, *, timeout_s: float) -> None:
     """Write the newest parameters of the server at URL to FILE (safetensors)."""
+    check_timeout(timeout_s)
+    check_place(file)
     version, tensors = run(_pull(url, timeout_s))
     save(file, tensors)
     values = sum(tensor.size for tensor in tensors.values())
@@ -29,9 +30,8 @@ def pull(url: str, file: Path, *, timeout_s: float) -> None:
 
 async def _pull(url: str, timeout_s: float) -> tuple[int, dict[str, NDArray[Any]]]:
     async with connect(url, connect_timeout_s=timeout_s, give_up_s=0.0) as ps:
-        try:
-            async with asyncio.timeout(timeout_s):
-                tensors = await ps.init()
-        except TimeoutError:
-            raise ConnectFailed(f"{url} has no parameters to give within {timeout_s:g} s") from None
+        report = await ps.status()
+        if not report["seeded"]:
+            raise ConnectFailed(f"{url} has no parameters yet: {report['waiting']}")
+        tensors = await ps.init()
         return ps.version, tensors

@@ -5,43 +5,42 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Coroutine
-from typing import Any, Literal, TypeVar
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
-from aiops.errors import AiopsError
+from aiops.errors import AiopsError, ConfigError
+from aiops.sync.thread import LoopName, loop_factory
 
 T = TypeVar("T")
-
-LoopName = Literal["auto", "uvloop", "asyncio"]
-LOOPS: tuple[LoopName, ...] = ("auto", "uvloop", "asyncio")
 
 
 class TargetMissed(AiopsError):
     """A run ended without reaching what it was asked to reach."""
 
 
-def loop_factory(name: LoopName) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return what makes the loop; "auto" is uvloop where it is installed.
+def run(work: Coroutine[Any, Any, T], *, loop: LoopName = "auto") -> T:
+    """Run a coroutine on a loop of its own; Ctrl-C cancels it and raises KeyboardInterrupt.
+
+    Of a group of exceptions the first is raised: people and exit codes want one.
+    """
+    with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
+        try:
+            return runner.run(work)
+        except BaseExceptionGroup as group:
+            error: BaseException = group
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            raise error from None
+
+
+def check_timeout(timeout_s: float) -> None:
+    """Refuse a timeout that is none.
 
     Raises:
-        ImportError: uvloop is asked for and not installed.
+        ConfigError: It is not > 0.
     """
-    if name == "asyncio":
-        return asyncio.new_event_loop
-    try:
-        import uvloop
-    except ImportError:
-        if name == "uvloop":
-            raise
-        return asyncio.new_event_loop
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
-
-
-def run(work: Coroutine[Any, Any, T], *, loop: LoopName = "auto") -> T:
-    """Run a coroutine on a loop of its own; Ctrl-C cancels it and raises KeyboardInterrupt."""
-    with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
-        return runner.run(work)
+    if not timeout_s > 0:
+        raise ConfigError(f"timeout is {timeout_s:g} s, it must be > 0")
 
 
 class Signals:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any, get_args
@@ -13,11 +15,12 @@ import click
 
 from aiops.api.serving import Server
 from aiops.api.serving import serve as make_server
-from aiops.cli.run import LOOPS, LoopName, Signals, run
-from aiops.cli.tensors import load, save
+from aiops.cli.run import Signals, run
+from aiops.cli.tensors import check_place, load, save
 from aiops.config import BootstrapName, ServerConfig, preset
 from aiops.errors import ConfigError
 from aiops.policy.preset import PRESETS
+from aiops.sync.thread import LOOPS, LoopName
 
 log = logging.getLogger("aiops.server")
 
@@ -27,13 +30,22 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
         return
     try:
         settings = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from None
-    known = {option.name for option in context.command.params}
-    for name in settings:
-        if name.replace("-", "_") not in known:
+    names = {
+        text.removeprefix("--"): option.name
+        for option in context.command.params
+        for text in option.opts
+        if option.name != "config"
+    }
+    for name, value in settings.items():
+        if name.replace("_", "-") not in names:
             raise ConfigError(f"{path} sets {name!r}, which is no option of serve")
-    context.default_map = {name.replace("-", "_"): value for name, value in settings.items()}
+        if not isinstance(value, str | int | float | bool):
+            raise ConfigError(f"{path} sets {name} to {value!r}, it must be text or a number")
+    context.default_map = {
+        str(names[name.replace("_", "-")]): value for name, value in settings.items()
+    }
 
 
 @click.command()
@@ -66,7 +78,9 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
 )
 @click.option("--server-lr", type=float, help="What a merged update is multiplied by.")
 @click.option("--shards", type=int, help="Partitions of the parameters.")
-@click.option("--min-workers", type=int, help="No round closes before so many workers have pushed.")
+@click.option(
+    "--min-workers", type=int, help="No round closes before so many workers have pushed once."
+)
 @click.option("--max-members", type=int, help="Most workers at one time.")
 @click.option("--rounds", type=int, help="Tell workers to end after so many versions.")
 @click.option("--lease-s", type=float, help="Silence after which a worker is dropped, in seconds.")
@@ -91,6 +105,11 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
     "--save", "end", type=click.Path(path_type=Path), help="Write the parameters there at the end."
 )
 @click.option("--loop", type=click.Choice(LOOPS), default="auto", help="Event loop.")
+@click.option(
+    "--end-with-stdin",
+    is_flag=True,
+    help="End when standard input does: for whoever starts this and must not leave it behind.",
+)
 def serve(
     host: str,
     port: int,
@@ -102,6 +121,7 @@ def serve(
     end: Path | None,
     rounds: int | None,
     loop: LoopName,
+    end_with_stdin: bool,
     **settings: Any,  # noqa: ANN401 -- click passes the options of ServerSpec by name
 ) -> int:
     """Serve parameters; the first line on stdout is the URL for workers.
@@ -117,13 +137,17 @@ def serve(
             f"host {host} can be reached from other machines and there is no token: "
             "give --token-file, or --insecure to let everybody in"
         )
+    if end is not None:
+        check_place(end)
     params = None if start is None else load(start)
     server = make_server(host, port, config=config, params=params, rounds=rounds)
-    return run(_serve(server, end), loop=loop)
+    return run(_serve(server, end, end_with_stdin=end_with_stdin), loop=loop)
 
 
-async def _serve(server: Server, end: Path | None) -> int:
+async def _serve(server: Server, end: Path | None, *, end_with_stdin: bool) -> int:
     with Signals() as signals:
+        if end_with_stdin:
+            asyncio.get_running_loop().add_reader(sys.stdin, _watch, signals)
         async with server:
             click.echo(server.url)
             log.info("serving at %s", server.url)
@@ -141,13 +165,19 @@ async def _serve(server: Server, end: Path | None) -> int:
     return signals.code
 
 
+def _watch(signals: Signals) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        asyncio.get_running_loop().remove_reader(sys.stdin)
+        signals.asked.set()
+
+
 def _token(path: Path | None) -> str | None:
     if path is None:
         return None
     try:
         return path.read_text().strip()
-    except OSError as error:
-        raise ConfigError(f"cannot read the token file {path}: {error.strerror}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the token file {path}: {error}") from None
 
 
 def _is_local(host: str) -> bool:

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from aiops.api.connecting import connect
-from aiops.cli.run import run
+from aiops.cli.run import check_timeout, run
 
 
 @click.command()
@@ -17,6 +17,7 @@ from aiops.cli.run import run
 @click.option("--timeout-s", type=float, default=10.0, show_default=True, help="To connect.")
 def status(url: str, *, as_json: bool, timeout_s: float) -> None:
     """Print what the server at URL is doing."""
+    check_timeout(timeout_s)
     report = run(_ask(url, timeout_s))
     if as_json:
         click.echo(msgspec.json.encode(report).decode())

@@ -26,6 +26,21 @@ def load(path: Path) -> dict[str, NDArray[Any]]:
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"cannot read {path} as safetensors: {error}") from None
+    except (KeyError, TypeError) as error:
+        # numpy has no bfloat16 and no 8-bit floats.
+        raise ConfigError(
+            f"cannot read {path}: {error}; numpy has no such type, save it as float32"
+        ) from None
+
+
+def check_place(path: Path) -> None:
+    """Check that a file can be written there, before there is anything to lose.
+
+    Raises:
+        ConfigError: Its directory is not there, or not writable.
+    """
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK) or path.is_dir():
+        raise ConfigError(f"cannot write {path}: {path.parent} is no directory to write to")
 
 
 def save(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:

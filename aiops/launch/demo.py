@@ -73,7 +73,8 @@ async def _run(
     flags: Sequence[str],
     tell: Tell,
 ) -> Outcome:
-    arguments = ["serve", "--port", "0", "--min-workers", str(settings.n_workers), *flags]
+    arguments = ["serve", "--port", "0", "--end-with-stdin"]
+    arguments += ["--min-workers", str(settings.n_workers), *flags]
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(Child("aiops", arguments, name="server"))
         url = (await server.hear(STARTING_S)).decode()
@@ -185,8 +186,8 @@ def _job(settings: DemoSettings, data: Dataset, index: int, url: str) -> Job:
         n_workers=settings.n_workers,
         url=url,
         data=settings.data,
-        data_root=settings.data_root,
-        cache=settings.cache,
+        data_root=None if settings.data_root is None else str(settings.data_root),
+        cache=None if settings.cache is None else str(settings.cache),
         n_inputs=int(np.prod(data.x_train.shape[1:])),
         n_classes=data.n_classes,
         hidden=settings.hidden,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 
@@ -34,8 +32,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     n_workers: int
     url: str
     data: str
-    data_root: Path | None
-    cache: Path | None
+    data_root: str | None
+    cache: str | None
     n_inputs: int
     n_classes: int
     hidden: int

@@ -59,8 +59,8 @@ class DemoSettings:
             )
         if not all(factor >= 1 for factor in self.slowdown):
             raise ConfigError(f"slowdown is {self.slowdown}, every factor must be >= 1")
-        for name in ("step_s", "budget_s", "lr"):
-            if not getattr(self, name) > 0:
+        for name in ("step_s", "budget_s", "lr", "alpha"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}, it must be > 0")
         # The server processes would refuse these, too, but only after everything has started.
         parse_work(f"fixed:{self.fedavg_steps}")

@@ -42,6 +42,7 @@ class MergeJob:
     _weights: Sequence[float]
     _gain: float
     _scratch: Block
+    _averaged: frozenset[Key]
 
     def run(self) -> None:
         """Compute ``fresh = old + gain * sum weight * push``, summing in the order of the pushes."""
@@ -49,15 +50,23 @@ class MergeJob:
             values = block.float32()
             acc = self._scratch.float32()[: values.size]
             acc.fill(0.0)
-            for parts, weight in zip(self._pushes, self._weights, strict=True):
+            weights, gain = self._shares(key)
+            for parts, weight in zip(self._pushes, weights, strict=True):
                 part = parts.get(key)
                 if part is not None and weight:
                     part.codec.add_to(acc, part.payload, weight)
             np.copyto(values, self._old[key].float32())
-            weighted_add(values, acc, self._gain)
+            weighted_add(values, acc, gain)
             position = first_nonfinite(values)
             if position >= 0 and self.bad is None:
                 self.bad = (key, position)
+
+    # A mean of values stays between them only if its shares do not sum to more than 1.
+    def _shares(self, key: Key) -> tuple[Sequence[float], float]:
+        if key not in self._averaged:
+            return self._weights, self._gain
+        total = max(1.0, sum(self._weights))
+        return [weight / total for weight in self._weights], min(1.0, self._gain)
 
 
 class Shard:
@@ -67,11 +76,19 @@ class Shard:
         shard: Its number.
         sizes: Number of float32 values of each of its keys.
         pool: Where blocks come from.
+        averaged: Those of its keys that hold running statistics.
     """
 
-    __slots__ = ("_pool", "_published", "_sizes", "shard")
+    __slots__ = ("_averaged", "_pool", "_published", "_sizes", "shard")
 
-    def __init__(self, shard: ShardId, sizes: Mapping[Key, int], pool: BufferPool) -> None:
+    def __init__(
+        self,
+        shard: ShardId,
+        sizes: Mapping[Key, int],
+        pool: BufferPool,
+        averaged: frozenset[Key] = frozenset(),
+    ) -> None:
+        self._averaged = averaged
         self.shard = shard
         self._sizes = dict(sizes)
         self._pool = pool
@@ -111,6 +128,7 @@ class Shard:
             _weights=weights,
             _gain=gain,
             _scratch=self._pool.take(4 * largest),
+            _averaged=self._averaged,
         )
 
     def publish(self, job: MergeJob) -> None:

@@ -25,6 +25,7 @@ def status(service: Service, *, listed: int = MAX_LISTED) -> dict[str, object]:
     clocks = engine.clocks()
     return {
         "version": engine.version,
+        "seeded": service.store.seeded,
         "started": engine.started,
         "waiting": waiting(service, listed=listed),
         "members": [

@@ -57,6 +57,7 @@ class Store:
             specs, shards=self._count, bucket_bytes=self._bucket_bytes, place=self._place
         )
         self.table = table
+        averaged = frozenset(Key(i) for i, bucket in enumerate(table.buckets) if bucket.averaged)
         self.shards = [
             Shard(
                 ShardId(number),
@@ -66,6 +67,7 @@ class Store:
                     if bucket.shard == number
                 },
                 self._pool,
+                averaged,
             )
             for number in range(self._count)
         ]

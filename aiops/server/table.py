@@ -23,14 +23,35 @@ def build_table(
 ) -> Table:
     """Return the table for these tensors.
 
-    The flat vector holds them in the order given. It is cut into equal buckets of at most ``bucket_bytes`` (at least
-    one per shard), across tensors where need be, so that shards carry the same number of bytes whatever the model
-    looks like.
+    The flat vector holds them in the order given, averaged ones last. It is cut into equal buckets of at most
+    ``bucket_bytes`` (at least one per shard), across tensors where need be, so that shards carry the same number of
+    bytes whatever the model looks like; averaged tensors have buckets of their own.
 
     Raises:
-        ShapeMismatch: A name occurs twice, a dtype is not a float that the wire knows, or the tensors are too large.
+        ShapeMismatch: A name occurs twice, a dtype is not a float that the wire knows, an averaged tensor stands
+            before another one, or the tensors are too large.
     """
-    tensors, offset, seen = [], 0, set()
+    tensors, accumulated = _entries(specs)
+    offset = tensors[-1].offset + tensors[-1].size if tensors else 0
+    values = bucket_bytes // 4
+    cuts = _cuts(accumulated, shards=shards, bucket_values=values)
+    cuts += [
+        (accumulated + start, accumulated + stop)
+        for start, stop in _cuts(offset - accumulated, shards=1, bucket_values=values)
+    ]
+    sizes = {Key(i): 4 * (stop - start) for i, (start, stop) in enumerate(cuts)}
+    homes = place(sizes, shards)
+    buckets = (
+        BucketEntry(start, stop, homes[Key(i)], start >= accumulated)
+        for i, (start, stop) in enumerate(cuts)
+    )
+    return Table(tuple(tensors), tuple(buckets))
+
+
+# Where each tensor lies, and how many leading values are accumulated.
+def _entries(specs: Sequence[TensorSpec]) -> tuple[list[TensorEntry], int]:
+    tensors: list[TensorEntry] = []
+    offset, accumulated, seen = 0, 0, set()
     for spec in specs:
         if spec.name in seen:
             raise ShapeMismatch(f"tensor {spec.name!r} is named twice")
@@ -41,15 +62,16 @@ def build_table(
             )
         if any(extent < 0 for extent in spec.shape):
             raise ShapeMismatch(f"tensor {spec.name!r} has shape {spec.shape}, extents are >= 0")
+        if tensors and tensors[-1].averaged and not spec.averaged:
+            raise ShapeMismatch(f"tensor {spec.name!r} stands behind averaged ones, they come last")
         seen.add(spec.name)
         size = math.prod(spec.shape)
-        tensors.append(TensorEntry(spec.name, tuple(spec.shape), spec.dtype, offset, size))
+        tensors.append(
+            TensorEntry(spec.name, tuple(spec.shape), spec.dtype, offset, size, spec.averaged)
+        )
         offset += size
-    cuts = _cuts(offset, shards=shards, bucket_values=bucket_bytes // 4)
-    sizes = {Key(i): 4 * (stop - start) for i, (start, stop) in enumerate(cuts)}
-    homes = place(sizes, shards)
-    buckets = (BucketEntry(start, stop, homes[Key(i)]) for i, (start, stop) in enumerate(cuts))
-    return Table(tuple(tensors), tuple(buckets))
+        accumulated += 0 if spec.averaged else size
+    return tensors, accumulated
 
 
 def check_same(table: Table, specs: Sequence[TensorSpec]) -> None:
@@ -68,6 +90,10 @@ def check_same(table: Table, specs: Sequence[TensorSpec]) -> None:
             )
         if ours.dtype != theirs.dtype:
             raise ShapeMismatch(f"tensor {ours.name!r} is {theirs.dtype}, {ours.dtype} was agreed")
+        if ours.averaged != theirs.averaged:
+            raise ShapeMismatch(
+                f"tensor {ours.name!r} has averaged={theirs.averaged}, {ours.averaged} was agreed"
+            )
     if len(agreed) != len(specs):
         raise ShapeMismatch(f"worker has {len(specs)} tensors, {len(agreed)} were agreed")
 

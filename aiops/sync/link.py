@@ -7,17 +7,26 @@ flat vector and one that takes it over, and knows no framework.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from aiops.errors import AiopsError, ConnectionLost, DeadlineExceeded
+from aiops.errors import (
+    AiopsError,
+    ConfigError,
+    ConnectionLost,
+    DeadlineExceeded,
+    Refused,
+)
 from aiops.sync.thread import LoopThread
 from aiops.types import TensorSpec
 from aiops.worker.client import Client
@@ -44,12 +53,18 @@ class Link:
         gather: Copies the live parameters into a flat float32 vector of shape (n,).
         scatter: Copies such a vector into the live parameters.
         exact: Whether the parameters hold any float32 value; 16-bit ones do not.
-        rule: How an overlapped worker merges; the server's unless given.
+        rule: How an overlapped worker merges; the server's unless given. The bootstrap is the server's always.
+
+    ``gather`` runs on the background thread once, while this constructor waits: when this worker seeds the server.
 
     Attributes:
         meter: What was measured: steps, rounds, waits, overlap ratio.
         overlap: Whether local steps go on while a synchronization is under way.
         done: Whether the server says that training is over; the parameters then are the final model.
+
+    Raises:
+        ConfigError: A rule is given and the server's rounds are blocking.
+        ConnectFailed, Rejected, ShapeMismatch, NotFinite: As :meth:`aiops.Client.init`.
     """
 
     def __init__(
@@ -73,23 +88,32 @@ class Link:
             raise
         policy = client.policy
         self.overlap = policy.overlap
+        if rule is not None and not self.overlap:
+            self.close(flush=False)
+            raise ConfigError(
+                f"merge {rule.merge!r} is for overlapped workers, this server's rounds are blocking"
+            )
         self._x, self._new = snapshot.flat, np.empty_like(snapshot.flat)
         self._scatter(self._x)
         if not exact:
             self._gather(self._x)
-        if rule is None or not self.overlap:
-            rule = Rule(policy.merge, policy.alpha, policy.beta, policy.bootstrap)
+        if rule is None:
+            rule = Rule(policy.merge, policy.alpha, policy.beta)
+        rule = replace(rule, bootstrap=policy.bootstrap)
         self._machine = Overlap(
             self._x,
             snapshot.version,
             rule,
             min_steps=policy.min_steps,
             max_steps=policy.max_steps,
+            accumulated=client.table.accumulated,
         )
         self._arrived = threading.Event()
         self._flying: Future[None] | None = None
         self._since = time.perf_counter()
         self.meter = Meter(self._since)
+        # A script that forgets to close still says goodbye, or a blocking round would wait for its lease.
+        atexit.register(_close_at_exit, weakref.ref(self))
 
     def __enter__(self) -> Self:
         return self
@@ -128,11 +152,19 @@ class Link:
             loss: Its mean loss, if at hand; reading it from the device is the caller's cost.
 
         Returns:
-            Whether a new global model was adopted, which is the moment to evaluate it.
+            Whether a new global model was adopted, which is the moment to evaluate it. Always False once ``done``.
 
         Raises:
-            AiopsError: The line to the server is lost for good; the module keeps its parameters.
+            ConfigError: ``n_samples`` is less than 1.
+            Refused: The server declined the last push (:class:`NotFinite` names the tensor). That progress is lost; the
+                loop may go on, it begins anew from the newest model.
+            TransportError: The line to the server is lost for good, or closed; the parameters stay as they are.
         """
+        if n_samples < 1:
+            raise ConfigError(f"n_samples is {n_samples}, a step has at least 1")
+        self._check_open()
+        if self.done:
+            return False
         now = time.perf_counter()
         self.meter.stepped(self._since, now)
         adopted = self._boundary(self._machine.stepped(n_samples=n_samples, loss=loss))
@@ -145,14 +177,14 @@ class Link:
         Args:
             flush: Push what is not yet pushed, and load the newest global model into the module. What the server
                 cannot merge within the timeout (the other workers are slower) is not waited for.
-            timeout_s: How long that may take.
+            timeout_s: How long other workers are waited for; then the newest model is loaded as it is.
         """
-        if self._thread.loop.is_closed():
+        if self._thread.closed:
             return
         try:
             if flush and not self.done:
                 self._flush(timeout_s)
-        except (AiopsError, TimeoutError) as error:
+        except AiopsError as error:
             log.warning("the module keeps its own parameters, the newest cannot be had: %s", error)
         finally:
             try:
@@ -166,7 +198,12 @@ class Link:
         self.meter = Meter(self._since)
 
     def status(self) -> dict[str, Any]:
-        """Return the server's state as plain values."""
+        """Return the server's state as plain values.
+
+        Raises:
+            TransportError: The line to the server is lost for good, or closed.
+        """
+        self._check_open()
         return self._thread.run(self._client.status())
 
     async def _start(self, specs: Sequence[TensorSpec]) -> Snapshot:
@@ -176,6 +213,10 @@ class Link:
         except BaseException:
             await self._client.leave()
             raise
+
+    def _check_open(self) -> None:
+        if self._thread.closed:
+            raise ConnectionLost("the link is closed")
 
     def _boundary(self, move: Move) -> bool:
         self._raise_lost()
@@ -215,8 +256,11 @@ class Link:
             self._load()
         if update is not None:
             self.meter.pushing(time.perf_counter(), n_steps=update.n_steps)
-            self._flying = self._thread.submit(self._exchange(update))
-            self._flying.add_done_callback(lambda _: self._arrived.set())
+            self._fly(self._exchange(update))
+
+    def _fly(self, work: Coroutine[Any, Any, None]) -> None:
+        self._flying = self._thread.submit(work)
+        self._flying.add_done_callback(lambda _: self._arrived.set())
 
     def _load(self) -> None:
         self._scatter(self._x)
@@ -227,6 +271,11 @@ class Link:
     async def _exchange(self, update: Update) -> None:
         snapshot, merged = await exchange(self._client, update, self._new, self.meter)
         self._machine.deliver(snapshot, at=time.perf_counter(), merged=merged)
+
+    # The server would not have the last push: begin anew from whatever it holds now.
+    async def _recover(self) -> None:
+        snapshot = await self._client.pull_flat(self._new)
+        self._machine.deliver(snapshot, at=time.perf_counter(), merged=False)
 
     # Stand still until the model is here, and say so: overlapped workers without a largest number of steps never do.
     def _wait(self) -> None:
@@ -242,7 +291,12 @@ class Link:
             left_s = None if deadline is None else max(0.0, deadline - time.perf_counter())
             if not self._arrived.wait(left_s):
                 waited_s = time.perf_counter() - start
-                raise DeadlineExceeded("the model", peer="the server", waited_s=waited_s)
+                raise DeadlineExceeded(
+                    "the model",
+                    peer="the server",
+                    waited_s=waited_s,
+                    moved_bytes=self._client.received_bytes,
+                )
             self._arrived.clear()
 
     def _raise_lost(self) -> None:
@@ -251,8 +305,12 @@ class Link:
         if self._flying.cancelled():
             raise ConnectionLost("the link was closed while a push was under way")
         error = self._flying.exception()
-        if error is not None:
-            raise error
+        if error is None:
+            return
+        if isinstance(error, Refused):
+            # Told once; the connection is as good as before.
+            self._fly(self._recover())
+        raise error
 
     # Bring what is not yet pushed into the global model, and the global model into the module.
     def _flush(self, timeout_s: float) -> None:
@@ -260,13 +318,36 @@ class Link:
         try:
             if self._machine.under_way:
                 self._wait_until(deadline)
-            if self._machine.n_steps:
+            mail = self._machine.mail
+            if self._machine.n_steps and not (mail is not None and mail.done):
                 self._push()
-                self._wait_until(deadline)
+                if self._machine.under_way:
+                    self._wait_until(deadline)
         except DeadlineExceeded as error:
             log.info("closing without the last push merged: %s", error)
-        self._scatter(self._thread.run(self._newest(max(1.0, deadline - time.perf_counter()))))
+        mail = self._machine.mail
+        newest = mail if mail is not None else self._thread.run(self._newest(timeout_s))
+        self._scatter(newest.flat)
 
-    async def _newest(self, timeout_s: float) -> Vector:
-        async with asyncio.timeout(timeout_s):
-            return (await self._client.pull_flat()).flat
+    # However long it takes, as long as something comes from the server.
+    async def _newest(self, patience_s: float) -> Snapshot:
+        ticket = self._client.pull_flat()
+        while True:
+            came = self._client.received_bytes
+            try:
+                async with asyncio.timeout(patience_s):
+                    return await ticket
+            except TimeoutError:
+                if self._client.received_bytes == came:
+                    raise DeadlineExceeded(
+                        "the newest model",
+                        peer="the server",
+                        waited_s=patience_s,
+                        moved_bytes=came,
+                    ) from None
+
+
+def _close_at_exit(link: weakref.ref[Link]) -> None:
+    live = link()
+    if live is not None:
+        live.close(flush=False)

@@ -6,9 +6,12 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
+
+LoopName = Literal["auto", "uvloop", "asyncio"]
+LOOPS: tuple[LoopName, ...] = ("auto", "uvloop", "asyncio")
 
 
 class LoopThread:
@@ -22,7 +25,7 @@ class LoopThread:
     """
 
     def __init__(self, name: str) -> None:
-        self.loop = _loop_factory()()
+        self.loop = loop_factory()()
         # A daemon: a script that forgets to close must still be able to end.
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._thread.start()
@@ -37,13 +40,26 @@ class LoopThread:
             raise
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine and return at once."""
+        """Start a coroutine and return at once.
+
+        Raises:
+            RuntimeError: The loop is closed.
+        """
+        if self.closed:
+            work.close()
+            raise RuntimeError("the loop's thread is closed")
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self.loop.is_closed()
+
     def close(self) -> None:
-        """Stop the loop and wait for the thread; idempotent."""
-        if self.loop.is_closed():
+        """Cancel what still runs, stop the loop and wait for the thread; idempotent."""
+        if self.closed:
             return
+        self.submit(_cancel_others()).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
@@ -55,10 +71,26 @@ class LoopThread:
         self.loop.run_forever()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+def loop_factory(name: LoopName = "auto") -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return what makes an event loop; "auto" is uvloop where it is installed.
+
+    Raises:
+        ImportError: uvloop is asked for and not installed.
+    """
+    if name == "asyncio":
+        return asyncio.new_event_loop
     try:
         import uvloop
-    except ImportError:  # Windows has none
+    except ImportError:
+        if name == "uvloop":
+            raise
         return asyncio.new_event_loop
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory

@@ -21,14 +21,19 @@ class TensorEntry(msgspec.Struct, array_like=True, frozen=True):
     dtype: str
     offset: int
     size: int
+    averaged: bool = False
 
 
 class BucketEntry(msgspec.Struct, array_like=True, frozen=True):
-    """One key's place: values ``start`` to ``stop`` of the flat vector, held by ``shard``."""
+    """One key's place: values ``start`` to ``stop`` of the flat vector, held by ``shard``.
+
+    ``averaged`` keys hold running statistics: they travel as plain float32 and merge to a mean of values.
+    """
 
     start: int
     stop: int
     shard: int
+    averaged: bool = False
 
     @property
     def size(self) -> int:
@@ -47,6 +52,11 @@ class Table(msgspec.Struct, array_like=True, frozen=True):
         """Length of the flat vector, in float32 values."""
         return self.buckets[-1].stop if self.buckets else 0
 
+    @property
+    def accumulated(self) -> int:
+        """Leading values of the flat vector whose changes are accumulated; the rest are averaged."""
+        return next((bucket.start for bucket in self.buckets if bucket.averaged), self.size)
+
     def tensor_at(self, position: int) -> TensorEntry:
         """Return the tensor that holds value ``position`` of the flat vector."""
         # Empty tensors share their offset with the next one, which lies to their right.
@@ -55,4 +65,7 @@ class Table(msgspec.Struct, array_like=True, frozen=True):
 
     def specs(self) -> tuple[TensorSpec, ...]:
         """Return what the tensors are, without where they lie."""
-        return tuple(TensorSpec(entry.name, entry.shape, entry.dtype) for entry in self.tensors)
+        return tuple(
+            TensorSpec(entry.name, entry.shape, entry.dtype, entry.averaged)
+            for entry in self.tensors
+        )

@@ -73,7 +73,7 @@ class Client:
             await _end(self._keeper)
             raise
         self.version = Version(welcome.version)
-        self._pusher = Pusher(self._link, codec, self._sequences)
+        self._pusher = Pusher(self._link, codec, self._make_codec("dense"), self._sequences)
         self._pushing = loop.create_task(self._pusher.run(), name="aiops pushes")
         return self
 
@@ -102,6 +102,11 @@ class Client:
     def policy(self) -> Policy:
         """What the server decided for its workers."""
         return self._link.greeting.policy
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes received over the present connection; 0 while there is none."""
+        return self._link.received_bytes
 
     @property
     def connections(self) -> int:

@@ -173,7 +173,9 @@ class Link:
             left_s = self._left_s()
             if left_s <= 0:
                 raise self._given_up(error)
-            log.info("no connection, dialling again in about %.1f s: %s", self._backoff_s, error)
+            # The first loss is worth a line to whoever listens at all; the rest is for the curious.
+            level = logging.WARNING if self._backoff_s == FIRST_BACKOFF_S else logging.INFO
+            log.log(level, "no connection, dialling again for %.0f s: %s", left_s, error)
             await asyncio.sleep(min(left_s, self._backoff_s * self._rng.uniform(0.5, 1.0)))
             self._backoff_s = min(2 * self._backoff_s, LONGEST_BACKOFF_S)
 
@@ -217,6 +219,8 @@ class Link:
             connection.abort()
             raise
         self.connections += 1
+        if self.connections > 1:
+            log.warning("connected again to %s", line.connection.peer)
         self._line = line
         for request in self._requests:
             line.enqueue(request)

@@ -89,6 +89,8 @@ class Overlap:
         rule: How to merge.
         min_steps: Local steps before a push.
         max_steps: Local steps at which the worker waits; None is never.
+        accumulated: Leading values whose changes are accumulated; the rest are running statistics, whose values are
+            averaged. All are accumulated unless given.
 
     Attributes:
         version: Version of the model the current phase started from.
@@ -106,6 +108,7 @@ class Overlap:
         *,
         min_steps: int = 1,
         max_steps: int | None = None,
+        accumulated: int | None = None,
     ) -> None:
         self.version = version
         self.n_steps = 0
@@ -113,6 +116,7 @@ class Overlap:
         self.min_steps = min_steps
         self.max_steps = max_steps
         self._base = x.copy()
+        self._averaged = slice(x.size if accumulated is None else accumulated, None)
         self._out = np.empty_like(x)
         self.under_way = False
         self._lost = False
@@ -182,6 +186,10 @@ class Overlap:
             self.adopt(x)
             return None
         update = self._update(out)
+        if new is not None:
+            # What is pushed of a statistic is its distance to the model that it will be merged into, so that the mean
+            # of values comes out; a change since the base, one version late, would make it swing, below zero even.
+            np.copyto(base[self._averaged], new.flat[self._averaged])
         if new is None:
             np.subtract(x, base, out=out)
             # In the authors' prototype the base stays, so that the first steps are pushed twice.

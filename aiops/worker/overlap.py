@@ -65,18 +65,24 @@ async def overlapped(
     """Train with local steps and synchronization under way at the same time.
 
     Two tasks and a one-slot mailbox: the compute task takes steps and is the only one to write ``x``; the sync task
-    does the network. Ends when the server says that training is over, or ``stop`` does, at a step boundary.
+    does the network. Ends when the server says that training is over, or ``stop`` does, at a step boundary; progress
+    since the last push then stays in ``x`` and is not pushed.
 
     Args:
         ps: A client whose :meth:`Client.init` has been called.
-        x: float32, shape (n,): the parameters to start from; changed in place.
+        x: float32, shape (n,): the parameters to start from, as :meth:`Client.init` returned them; changed in place.
         step: One local step.
         rule: How to merge; the server's unless given.
         stop: Asked at every boundary.
         meter: Measures, on the loop's clock.
 
     Returns:
-        The newest global model, float32, shape (n,).
+        The newest global model that came in, float32, shape (n,), in memory of its own; a copy of the start if none
+        did.
+
+    Raises:
+        Refused: The server declined a push; :class:`NotFinite` names the tensor.
+        TransportError: The line to the server is lost for good.
     """
     meter = meter or Meter(asyncio.get_running_loop().time())
     policy = ps.policy
@@ -86,6 +92,7 @@ async def overlapped(
         rule or Rule(policy.merge, policy.alpha, policy.beta, policy.bootstrap),
         min_steps=policy.min_steps,
         max_steps=policy.max_steps,
+        accumulated=ps.table.accumulated,
     )
     return await _Training(ps, x, step, machine, meter, stop).run()
 

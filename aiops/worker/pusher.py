@@ -48,16 +48,18 @@ class Pusher:
     Args:
         link: The line to the server.
         codec: What an update looks like on the wire.
+        plain: What running statistics look like there: averages cannot be sent in parts or late.
         sequences: Numbers for pushes, ascending, none used before in this life of the worker.
 
     Attributes:
         residuals: What compression left behind, by key; None where nothing is kept.
     """
 
-    def __init__(self, link: Link, codec: Codec, sequences: Iterator[int]) -> None:
+    def __init__(self, link: Link, codec: Codec, plain: Codec, sequences: Iterator[int]) -> None:
         self.residuals: dict[int, Residual | None] = {}
         self._link = link
         self._codec = codec
+        self._plain = plain
         self._sequences = sequences
         self._closed = False
         # The first one is under way.
@@ -67,7 +69,8 @@ class Pusher:
     def agree(self, table: Table) -> None:
         """Begin with fresh residuals for the buckets of this table."""
         self.residuals = {
-            key: self._codec.init(bucket.size) for key, bucket in enumerate(table.buckets)
+            key: None if bucket.averaged else self._codec.init(bucket.size)
+            for key, bucket in enumerate(table.buckets)
         }
 
     def restore(self, residuals: Mapping[int, NDArray[np.float32]]) -> None:
@@ -149,7 +152,9 @@ class Pusher:
         else:
             encoded = self._encode(table, update)
         message = msgspec.structs.replace(waiting.message, sequence=next(self._sequences))
-        request = PushRequest(table, message, encoded.payload, self._codec, waiting.out)
+        request = PushRequest(
+            table, message, encoded.payload, self._codec, waiting.out, self._plain
+        )
         self._link.submit(request)
         # A push that is refused raises here, and the next one starts from the old residuals.
         snapshot = await request.ticket
@@ -165,7 +170,8 @@ class Pusher:
         for key, bucket in enumerate(table.buckets):
             part = update[bucket.start : bucket.stop]
             try:
-                arrays, residual = self._codec.encode(part, self.residuals[key])
+                codec = self._plain if bucket.averaged else self._codec
+                arrays, residual = codec.encode(part, self.residuals[key])
             except NotFinite as error:
                 raise NotFinite(f"key {key}: {error}") from None
             payload.append(arrays)

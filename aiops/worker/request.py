@@ -75,6 +75,7 @@ class PushRequest(PullRequest):
         payload: The encoded buckets in key order.
         codec: How they are encoded.
         out: Where the model goes, float32, shape (table.size,); None takes fresh memory.
+        plain: How averaged buckets are encoded; as all others unless given.
     """
 
     def __init__(
@@ -84,24 +85,26 @@ class PushRequest(PullRequest):
         payload: Sequence[Sequence[NDArray[np.generic]]],
         codec: Codec,
         out: NDArray[np.float32] | None,
+        plain: Codec | None = None,
     ) -> None:
         super().__init__(table, out if message.want else np.empty(0, np.float32))
         self.message = message
-        self._codec = codec
+        self._codecs = [
+            plain if plain is not None and bucket.averaged else codec for bucket in table.buckets
+        ]
         self._parts = [[as_bytes(array) for array in arrays] for arrays in payload]
         self.ticket.bytes = sum(len(view) for views in self._parts for view in views)
 
     def frames(self, session: Session, number: int) -> list[Outgoing]:
         """Return the PUSH frame and one TENSOR frame per key."""
         frames: list[Outgoing] = [(session.send(Kind.PUSH, self.message, request=number), ())]
-        dtype = DTYPE_IDS[self._codec.dtype]
-        for key, views in enumerate(self._parts):
+        for key, (views, codec) in enumerate(zip(self._parts, self._codecs, strict=True)):
             head = session.tensor(
                 number,
                 key,
                 sum(map(len, views)),
-                codec=self._codec.wire_id,
-                dtype=dtype,
+                codec=codec.wire_id,
+                dtype=DTYPE_IDS[codec.dtype],
                 version=self.message.base,
             )
             frames.append((head, views))

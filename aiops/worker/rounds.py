@@ -37,6 +37,10 @@ async def blocking(
 
     Returns:
         ``x``, which is the newest global model.
+
+    Raises:
+        Refused: The server declined a push; :class:`NotFinite` names the tensor.
+        TransportError: The line to the server is lost for good.
     """
     loop = asyncio.get_running_loop()
     meter = meter or Meter(loop.time())

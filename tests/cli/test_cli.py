@@ -56,7 +56,12 @@ def run(capsys, *arguments):
         (["demo", "--target", "1.5"], "target is 1.5, it must be between 0 and 1"),
         (["demo", "--rate-mbit", "0"], "rate is 0"),
         (["demo", "--merge", "rset"], "unknown merge 'rset'"),
-        (["demo", "--picture", "/nowhere/demo.png"], "/nowhere, which is no directory"),
+        (["demo", "--picture", "/nowhere/demo.png"], "/nowhere is no directory to write to"),
+        (["demo", "--picture", "demo.xyz"], "picture is demo.xyz, it must end in .png"),
+        (["demo", "--alpha", "0"], "alpha is 0.0, it must be > 0"),
+        (["serve", "--save", "/nowhere/x.safetensors"], "/nowhere is no directory to write to"),
+        (["status", "aiops://x", "--timeout-s", "0"], "timeout is 0 s, it must be > 0"),
+        (["pull", "aiops://x", "x", "--timeout-s", "-1"], "timeout is -1 s, it must be > 0"),
         (["demo", "--fedavg-steps", "0"], "fixed"),
     ],
 )
@@ -113,6 +118,31 @@ def test_pull_writes_the_newest_parameters(capsys, server, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]
 
 
+def test_pull_from_a_server_without_parameters_says_so_at_once(capsys, tmp_path):
+    thread = LoopThread("server")
+
+    async def enter():
+        return await serve().__aenter__()
+
+    server = thread.run(enter())
+    try:
+        code, _, err = run(capsys, "pull", server.url, str(tmp_path / "x.safetensors"))
+        assert (code, "has no parameters yet: waiting for the first worker" in err) == (3, True)
+    finally:
+        thread.run(server.stop())
+        thread.close()
+
+
+def test_a_file_of_types_that_numpy_lacks_is_refused_in_a_sentence(capsys, tmp_path):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    path = tmp_path / "half.safetensors"
+    save_file({"w": torch.ones(3, dtype=torch.bfloat16)}, path)
+    code, _, err = run(capsys, "serve", "--init", str(path), "--port", "0")
+    assert (code, "save it as float32" in err) == (2, True)
+
+
 def test_pull_that_cannot_write_says_where(capsys, server):
     code, _, err = run(capsys, "pull", server.url, "/nowhere/x.safetensors")
     assert code == 2
@@ -164,6 +194,15 @@ def test_serve_reads_its_options_from_a_file_and_the_command_line_wins(capsys, t
     path.write_text("prt = 1\n")
     code, _, err = run(capsys, "serve", "--config", str(path))
     assert (code, "sets 'prt', which is no option of serve" in err) == (2, True)
+    path.write_text('init = "/nowhere/a"\nlease_s = 20\n')
+    code, _, err = run(capsys, "serve", "--config", str(path))
+    assert (code, "cannot read /nowhere/a as safetensors" in err) == (2, True)
+    path.write_text("rounds = [1, 2]\n")
+    code, _, err = run(capsys, "serve", "--config", str(path))
+    assert (code, "sets rounds to [1, 2], it must be text or a number" in err) == (2, True)
+    path.write_bytes(b"\xff\xfe")
+    code, _, err = run(capsys, "serve", "--config", str(path))
+    assert (code, "cannot read" in err) == (2, True)
     path.write_text("prt = \n")
     code, _, err = run(capsys, "serve", "--config", str(path))
     assert (code, "cannot read" in err) == (2, True)

@@ -2,17 +2,21 @@
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
+import time
 
+import msgspec
 import numpy as np
 import pytest
 
 from aiops.cli.demo_view import View, rows, verdict
+from aiops.data import load
 from aiops.errors import ConfigError
-from aiops.launch.demo import _time_to, accuracy_of
-from aiops.launch.demo_job import Outcome, Point, Report, Result, Span
+from aiops.launch.demo import _job, _time_to, accuracy_of
+from aiops.launch.demo_job import Job, Outcome, Point, Report, Result, Span
 from aiops.launch.demo_settings import DemoSettings, Progress
 from aiops.sim.relay import WanLink
 
@@ -178,6 +182,16 @@ def test_senseless_settings_are_refused(change, message):
         settings(**change)
 
 
+@pytest.mark.parametrize("where", [None, pathlib.Path("/some/where")])
+def test_a_job_reaches_its_worker_as_it_was_sent(where):
+    given = settings(data_root=where, cache=where)
+    data = load("digits")
+    job = _job(given, data, 1, "aiops://localhost:1")
+    again = msgspec.json.decode(msgspec.json.encode(job), type=Job)
+    assert again == job
+    assert again.step_s == pytest.approx(0.08)
+
+
 def start(*arguments, cwd):
     return subprocess.Popen(
         [sys.executable, "-m", "aiops", "demo", "--quick", *arguments],
@@ -206,6 +220,23 @@ def test_quick_trains_for_real_and_nbsync_is_sooner(tmp_path):
     assert sum(worker["waits"] for worker in nbsync["workers"]) == 0
     assert (tmp_path / "demo.png").stat().st_size > 10_000
     assert "NBSync" in err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_killed_demo_takes_its_processes_along(tmp_path):
+    pytest.importorskip("torch")
+    process = start("--budget-s", "100", cwd=tmp_path)
+    for line in process.stdout:
+        if line.startswith("FedAvg"):
+            break
+    children = _children(process.pid)
+    process.kill()
+    process.communicate(timeout=20)
+    deadline = time.monotonic() + 20
+    while any(map(_alive, children)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [pid for pid in children if _alive(pid)]
 
 
 @pytest.mark.slow

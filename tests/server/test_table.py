@@ -104,3 +104,33 @@ def test_an_empty_model_has_no_buckets():
     table = layout(spec("nothing", 0), shards=3)
     assert (table.size, table.buckets) == (0, ())
     assert math.prod(table.tensors[0].shape) == 0
+
+
+def test_averaged_tensors_have_buckets_of_their_own_behind_all_others():
+    specs = [
+        TensorSpec("w", (100,), "float32"),
+        TensorSpec("mean", (7,), "float32", averaged=True),
+        TensorSpec("var", (7,), "float32", averaged=True),
+    ]
+    table = build_table(specs, shards=2, bucket_bytes=1 << 20, place=by_bytes())
+    assert [(b.start, b.stop, b.averaged) for b in table.buckets] == [
+        (0, 64, False),
+        (64, 100, False),
+        (100, 114, True),
+    ]
+    assert table.accumulated == 100
+    assert table.specs() == tuple(specs)
+
+
+def test_an_averaged_tensor_before_another_one_is_refused():
+    specs = [TensorSpec("mean", (7,), "float32", averaged=True), TensorSpec("w", (1,), "float32")]
+    with pytest.raises(ShapeMismatch, match="tensor 'w' stands behind averaged ones"):
+        build_table(specs, shards=1, bucket_bytes=1 << 20, place=by_bytes())
+
+
+def test_a_worker_that_averages_what_others_learn_is_refused():
+    table = build_table(
+        [TensorSpec("w", (7,), "float32")], shards=1, bucket_bytes=1 << 20, place=by_bytes()
+    )
+    with pytest.raises(ShapeMismatch, match="tensor 'w' has averaged=True, False was agreed"):
+        check_same(table, [TensorSpec("w", (7,), "float32", averaged=True)])

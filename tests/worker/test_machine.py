@@ -144,3 +144,18 @@ def test_a_loss_that_nobody_told_is_nan():
 def test_a_senseless_rule_is_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         Rule(**options)
+
+
+@pytest.mark.parametrize("merge", ["reset", "carry", "partial", "mix"])
+def test_of_a_statistic_its_distance_to_the_model_is_pushed(merge):
+    # Value 0 is learned, value 1 is a running statistic.
+    x = vector(0.0, 5.0)
+    overlap = machine(x, Rule(merge), accumulated=1)
+    x += vector(1.0, 1.0)
+    overlap.stepped()
+    np.testing.assert_array_equal(overlap.push(x).values, vector(1.0, 1.0))
+    x += vector(2.0, 0.5)
+    overlap.stepped()
+    arrive(overlap, 1, vector(10.0, 6.25))
+    # What is merged into 6.25 makes it this worker's 6.5.
+    np.testing.assert_array_equal(overlap.push(x).values, vector(2.0, 0.25))
