@@ -6,6 +6,7 @@ padded to a schedule, so that machines of any speed can be played on two cores; 
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -18,6 +19,9 @@ import aiops.torch
 from aiops.data import load, partition
 from aiops.launch.demo_job import Job, Result, Span
 from aiops.sync import Link
+
+# The server is on this machine: when it is gone, the demo is.
+GIVE_UP_S = 5.0
 
 
 def make_model(n_inputs: int, hidden: int, n_classes: int, seed: int) -> nn.Module:
@@ -67,7 +71,9 @@ def train(
     x, y = data
     draw = torch.Generator().manual_seed(job.seed * 1000 + job.index)
     loss_fn, pace = nn.CrossEntropyLoss(), Pace(job.step_s)
-    while time.perf_counter() < until and not link.done:
+    parent = os.getppid()
+    # A parent that was killed can send no signal; nobody waits for the result any more.
+    while time.perf_counter() < until and not link.done and os.getppid() == parent:
         pick = torch.randint(len(x), (job.batch,), generator=draw)
         loss_fn(model(x[pick]), y[pick]).backward()
         optimizer.step()
@@ -83,7 +89,8 @@ def run(job: Job) -> Result:
     model = make_model(job.n_inputs, job.hidden, job.n_classes, job.seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=job.lr)
     data = batches(job)
-    with aiops.torch.attach(model, optimizer, job.url, name=f"worker-{job.index}") as link:
+    name = f"worker-{job.index}"
+    with aiops.torch.attach(model, optimizer, job.url, name=name, give_up_s=GIVE_UP_S) as link:
         say({"ready": job.index})
         sys.stdin.readline()
         start = time.perf_counter()
