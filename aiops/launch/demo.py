@@ -138,9 +138,9 @@ async def _watch(
             accuracy = await asyncio.to_thread(accuracy_of, model, images, data.y_test)
             curve.append(Point(at, judge.version, accuracy))
         status = await judge.status()
-        members = [m["clock"] for m in status["members"] if m["name"] != "judge"]
+        members = {m["name"]: m["clock"] for m in status["members"] if m["name"] != "judge"}
         if len(members) == settings.n_workers:
-            clocks = tuple(members)
+            clocks = tuple(members[name] for name in sorted(members))
         tell(
             Progress(
                 name,
