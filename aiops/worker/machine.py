@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aiops.config import BootstrapName, MergeName
 from aiops.errors import ConfigError
 from aiops.kernels import swap_update, weighted_add
 from aiops.worker.ticket import Snapshot
 
 Vector = NDArray[np.float32]
 
-MERGES = ("reset", "carry", "eager", "mix", "partial")
-BOOTSTRAPS = ("fixed", "authors")
+MERGES = get_args(MergeName)
+BOOTSTRAPS = get_args(BootstrapName)
 
 
 class Move(enum.Enum):
