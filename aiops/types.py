@@ -20,13 +20,10 @@ Version = NewType("Version", int)
 Clock = NewType("Clock", int)
 """Local steps that a worker has finished."""
 
-DtypeName = Literal["float32", "float16", "bfloat16", "float64"]
 HalfName = Literal["float16", "bfloat16"]
 
 # Wire ids of element types: the dtype byte of the frame header. 0 stands for "no elements" (control frames).
 DTYPE_IDS: dict[str, int] = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4}
-DTYPE_NAMES: dict[int, str] = {number: name for name, number in DTYPE_IDS.items()}
-DTYPE_BYTES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 
 
 @dataclass(frozen=True, slots=True)

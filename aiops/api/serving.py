@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Protocol, Self, Unpack
 
 import numpy as np
@@ -90,12 +89,7 @@ class Server:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         """Say goodbye to all workers, within half a second, and close."""
         await self.stop()
 

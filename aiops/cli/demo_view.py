@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -38,12 +37,7 @@ class View:
         self._line("starting one server and the workers ...")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         pass
 
     def tell(self, progress: Progress) -> None:
@@ -91,12 +85,7 @@ class Bars(View):
         self._bars.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._bars.stop()
 
     def tell(self, progress: Progress) -> None:

@@ -18,6 +18,10 @@ Payload: TypeAlias = memoryview
 """The bytes of one encoded bucket: format 'B', one dimension, contiguous."""
 
 
+# The wire id of plain float32: what parameters travel in, and running statistics, whatever the updates do.
+DENSE = 1
+
+
 class Codec(Protocol):
     """One way to turn a bucket's update into bytes and back.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aiops.codec.base import Payload, Residual, Vector
+from aiops.codec.base import DENSE, Payload, Residual, Vector
 from aiops.codec.payload import as_array, require_bytes
 from aiops.kernels import first_nonfinite, weighted_add
 
@@ -25,7 +25,7 @@ class Dense:
     @property
     def wire_id(self) -> int:
         """Its number in the frame header."""
-        return 1
+        return DENSE
 
     @property
     def dtype(self) -> str:

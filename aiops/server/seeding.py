@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aiops.codec.base import DENSE
 from aiops.errors import Busy, NotFinite, Refused, ShapeMismatch
 from aiops.kernels import first_nonfinite
 from aiops.server.peer import Peer, whole_table
-from aiops.server.store import DENSE, Store
+from aiops.server.store import Store
 from aiops.server.table import check_same
 from aiops.types import Key, TensorSpec
 from aiops.wire.frame import Kind

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiops.buffers import BufferPool
+from aiops.codec.base import DENSE
 from aiops.errors import NotFinite, UnknownKey
 from aiops.policy.base import Place
 from aiops.server.peer import Reply
@@ -16,9 +17,6 @@ from aiops.server.table import build_table
 from aiops.types import DTYPE_IDS, Key, ShardId, TensorSpec, Version
 from aiops.wire.session import Session
 from aiops.wire.table import Table
-
-# The wire id of plain float32, which parameters are sent down in.
-DENSE = 1
 
 
 class Store:

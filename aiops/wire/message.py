@@ -5,7 +5,7 @@ Fields are only ever appended, with defaults, so that an older minor version rea
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 
@@ -189,8 +189,6 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODERS: dict[Kind, msgspec.msgpack.Decoder[Any]] = {
     kind: msgspec.msgpack.Decoder(form) for kind, form in TYPES.items()
 }
-
-M = TypeVar("M", bound=Message)
 
 
 def encode(kind: Kind, message: Message) -> bytes:

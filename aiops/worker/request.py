@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aiops.codec.base import Codec
+from aiops.codec.base import DENSE, Codec
 from aiops.errors import REFUSALS, AiopsError, Refused, RemoteProtocolError, StalePush
 from aiops.transport.base import Outgoing
 from aiops.types import DTYPE_IDS, TensorSpec, Version
@@ -18,8 +18,6 @@ from aiops.wire.session import Event, Session
 from aiops.wire.table import Table
 from aiops.worker.ticket import Snapshot, Ticket
 
-# The wire id of plain float32, which parameters travel in.
-DENSE = 1
 FLOAT32 = DTYPE_IDS["float32"]
 
 
