@@ -1,0 +1,54 @@
+"""`aiops serve` as a process: its options reach the server, and files go in and come out."""
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from aiops.api.connecting import connect
+from aiops.launch.process import Child
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+async def test_options_reach_the_server_and_parameters_go_in_and_out(tmp_path, loop):
+    start, end, token = tmp_path / "start.safetensors", tmp_path / "end.safetensors", tmp_path / "t"
+    save_file({"w": np.arange(40, dtype=np.float32)}, start)
+    token.write_text("secret\n")
+    options = {
+        "port": 0,
+        "init": start,
+        "save": end,
+        "token-file": token,
+        "loop": loop,
+        "work": "fixed:3",
+        "codec": "topk:0.5",
+        "server-lr": 0.5,
+        "shards": 2,
+        "bucket-bytes": 64,
+        "rounds": 1,
+        "lease-s": 30,
+        "heartbeat-s": 7,
+        "idle-timeout-s": 11,
+    }
+    arguments = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+    async with Child("aiops", ["serve", *arguments], name="server") as server:
+        url = (await server.hear(20)).decode().replace("//", "//secret@")
+        async with connect(url) as ps:
+            greeting = ps._link.greeting
+            assert (greeting.lease_s, greeting.heartbeat_s, greeting.idle_timeout_s) == (30, 7, 11)
+            assert (ps.policy.codec, ps.policy.min_steps, ps.policy.overlap) == (
+                "topk:0.5",
+                3,
+                False,
+            )
+            params = await ps.init()
+            np.testing.assert_array_equal(params["w"], np.arange(40))
+            assert [b.stop - b.start for b in ps.table.buckets] == [16, 16, 8]
+            assert {b.shard for b in ps.table.buckets} == {0, 1}
+            update = np.zeros(40, np.float32)
+            update[[0, 20, 39]] = 8.0
+            params = await ps.sync({"w": update})
+            np.testing.assert_array_equal(params["w"], np.arange(40) + update / 2)
+            assert (await ps.pull_flat()).done
+    assert server._process.returncode == 143
+    np.testing.assert_array_equal(load_file(end)["w"], np.arange(40) + update / 2)
