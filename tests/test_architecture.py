@@ -391,7 +391,7 @@ FUTURE = "from __future__ import annotations\n"
         ("wire/frame.py", "from .. import errors", "imports are absolute"),
         ("errors.py", "from aiops.types import Key", "rooms on one floor"),
         ("types.py", "import aiops.errors", "rooms on one floor"),
-        ("kernels/reference.py", "from aiops.wire.frame import Frame", "imports point down"),
+        ("kernels/reference/dense.py", "from aiops.wire.frame import Frame", "imports point down"),
         ("wire/frame.py", "from aiops.codec.base import Codec", "rooms on one floor"),
         ("codec/topk.py", "from aiops import wire", "rooms on one floor"),
         ("codec/topk.py", "import aiops.wire.frame", "rooms on one floor"),
@@ -437,7 +437,7 @@ FUTURE = "from __future__ import annotations\n"
         ("cli/serve.py", "from torch import nn", "only torch.py"),
         ("api.py", "import os\nX = os.environ['A']", "environment variables"),
         ("data/fashion.py", "from os import getenv", "environment variables"),
-        ("kernels/reference.py", "import os\nos.getenv('AIOPS_PURE')", "environment variables"),
+        ("kernels/reference/dense.py", "import os\nos.getenv('AIOPS_PURE')", "environment variables"),
         ("worker/bucket.py", "import asyncio\nasyncio.create_task(f())", "every task has an owner"),
         ("worker/bucket.py", "from asyncio import create_task", "every task has an owner"),
         (

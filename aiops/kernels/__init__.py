@@ -10,7 +10,8 @@ from __future__ import annotations
 from aiops.kernels._backend import COMPILED, simd_level
 from aiops.kernels.dense import first_nonfinite, merge, swap_update, weighted_add
 from aiops.kernels.half import add_half, first_nonfinite_half, from_half, to_half
-from aiops.kernels.sparse import gather, scatter_add, select_topk
+from aiops.kernels.sparse import gather, scatter_add
+from aiops.kernels.topk import select_topk
 
 __all__ = [
     "COMPILED",
