@@ -16,13 +16,12 @@ import msgspec
 import aiops
 from aiops.bench.fleet import STARTING_S, Fleet, stop_all
 from aiops.bench.harness import Spread, rotated
-from aiops.bench.network import network
+from aiops.bench.network import SAME, network
 from aiops.bench.peers.base import Case, Sample, announce, end_with_parent
 from aiops.bench.peers.loop import Loop
 from aiops.bench.peers.table import peer
 from aiops.bench.result import Miss, row
 from aiops.bench.run import Bench
-from aiops.bench.suites.peers import SAME
 from aiops.errors import AiopsError
 from aiops.launch.process import Child
 from aiops.sync.thread import loop_factory

@@ -64,7 +64,7 @@ def fingerprint() -> Machine:
 
     return Machine(
         processor=processor(),
-        cores=len(os.sched_getaffinity(0)),
+        cores=_cores(),
         memory_gb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9,
         system=f"{platform.system()} {platform.release()}",
         congestion=congestion(),
@@ -168,6 +168,12 @@ class Watch:
         except OSError:
             return 0.0
         return (user + nice + system + irq + soft + steal) / _TICKS
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _installed(names: Iterable[str]) -> Iterable[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from aiops.bench.campaign import Campaign, Contender, Outcome, campaign
@@ -17,8 +17,9 @@ from aiops.bench.result import Figure, Line, Miss, row
 # More foreign load than this is worth a warning, in cores.
 QUIET_CORES = 0.1
 
-# A contender keeps about so many arrays per worker over all its processes; Python and torch come on top.
-ARRAYS_PER_WORKER = 6
+# A contender keeps about so many arrays per worker over all its processes: ten of them, with four workers and 100 MB
+# each, took 17 GB.
+ARRAYS_PER_WORKER = 5
 
 
 class View(Protocol):
@@ -92,6 +93,8 @@ class Bench:
     ) -> Campaign | None:
         """Measure process sets in turn and put a row for each.
 
+        Where memory is too small for all at a time, they take part in groups, each beside ours and the bound.
+
         Args:
             bench: The suite.
             case: What they do.
@@ -100,24 +103,27 @@ class Bench:
             turn_s: About how long a turn takes.
             ours: Label of the one that ratios are about.
             bound: Label of the one that ``bound_ratio`` is about.
+
+        Returns:
+            What was measured, of the last group; None where not even one contender has room.
         """
-        needed = sum(c.case.n_workers * c.case.n_bytes for c in contenders) * ARRAYS_PER_WORKER
-        if needed > available_bytes():
-            reason = (
-                f"takes {needed / 1e9:.0f} GB of memory, there are {available_bytes() / 1e9:.0f}"
+        result, shown = None, set[str]()
+        for group in groups(contenders, {ours, bound}, available_bytes()):
+            result = await campaign(
+                group,
+                passes=passes,
+                turn_s=turn_s,
+                tell=lambda text: self.view.say(f"{bench}: {case}: {text}"),
             )
-            self.view.warn(f"{case} is skipped: {reason}")
+            self._disturbed(bench, case, result.foreign_cores)
+            for contender in group:
+                if contender.label not in shown:
+                    self._put_outcome(bench, case, contender, result.outcomes, ours, bound)
+            shown |= {contender.label for contender in group}
+        if result is None:
+            reason = f"there are only {available_bytes() / 1e9:.0f} GB of memory"
+            self.view.warn(f"{bench}: {case} is skipped: {reason}")
             self.put(Miss(bench=bench, case=case, peer="", reason=reason))
-            return None
-        result = await campaign(
-            contenders,
-            passes=passes,
-            turn_s=turn_s,
-            tell=lambda text: self.view.say(f"{bench}: {case}: {text}"),
-        )
-        self._disturbed(bench, case, result.foreign_cores)
-        for contender in contenders:
-            self._put_outcome(bench, case, contender, result.outcomes, ours, bound)
         return result
 
     async def time(
@@ -184,6 +190,31 @@ class Bench:
                 network=outcome.network,
             )
         )
+
+
+def groups(
+    contenders: Sequence[Contender], always: Collection[str], room_bytes: int
+) -> list[list[Contender]]:
+    """Return contenders in groups that fit into memory, the labels in ``always`` in each; none if even one does not."""
+    fixed = [one for one in contenders if one.label in always]
+    room = room_bytes - sum(map(_bytes, fixed))
+    found: list[list[Contender]] = []
+    left = 0
+    for one in contenders:
+        if one.label in always:
+            continue
+        if _bytes(one) > left:
+            found.append(list(fixed))
+            left = room
+        found[-1].append(one)
+        left -= _bytes(one)
+        if left < 0:
+            return []
+    return found or ([fixed] if room >= 0 else [])
+
+
+def _bytes(contender: Contender) -> int:
+    return contender.case.n_workers * contender.case.n_bytes * ARRAYS_PER_WORKER
 
 
 # Below this, process times (counted in ticks of 10 ms) say nothing about bytes.

@@ -16,8 +16,11 @@ from aiops.cli.run import Signals, TargetMissed, run
 from aiops.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiops.bench.machine import Machine
     from aiops.bench.result import Line
+    from aiops.bench.run import Bench
 
 SUITES = ("kernels", "wire", "round", "peers")
 
@@ -87,13 +90,18 @@ def bench(
 
 
 async def _bench(
-    suites: Sequence[str], view: View, put: object, *, quick: bool, only: Sequence[str]
+    suites: Sequence[str],
+    view: View,
+    put: Callable[[Line], None],
+    *,
+    quick: bool,
+    only: Sequence[str],
 ) -> int:
     from aiops.bench.run import Bench, Clock
 
     clock = Clock()
     with Signals() as signals, view, tempfile.TemporaryDirectory(prefix="aiops-bench-") as scratch:
-        bench = Bench(view, put, scratch=scratch, quick=quick, only=only)  # type: ignore[arg-type]
+        bench = Bench(view, put, scratch=scratch, quick=quick, only=only)
         async with asyncio.TaskGroup() as tasks:
             work = tasks.create_task(_run(bench, suites))
             asked = tasks.create_task(signals.asked.wait())
@@ -104,7 +112,15 @@ async def _bench(
     return signals.code
 
 
-async def _run(bench: object, suites: Sequence[str]) -> None:
+async def _run(bench: Bench, suites: Sequence[str]) -> None:
+    from aiops.bench.machine import congestion
+    from aiops.bench.network import SAME, possible
+
+    if not possible(SAME):
+        bench.view.warn(
+            f"no network with {SAME} for all: it takes the privilege to make one (root), "
+            f"so everything runs on the system's {congestion()}"
+        )
     for name in suites:
         await importlib.import_module(f"aiops.bench.suites.{name}").run(bench)
 

@@ -16,9 +16,10 @@ from aiops.bench.control import control
 from aiops.bench.harness import Spread
 from aiops.bench.layout import RESNET50_VALUES
 from aiops.bench.memory import push_memory
+from aiops.bench.network import SAME
 from aiops.bench.peers.table import peer
 from aiops.bench.run import Bench, moved_gb
-from aiops.bench.suites.peers import SAME, SMALL_BYTES, workers
+from aiops.bench.suites.peers import SMALL_BYTES, workers
 
 SUITE = "round"
 OURS, BOUND, BARE = peer("ours").name, peer("sockets").name, peer("transport").name

@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 from aiops.bench.campaign import Contender
 from aiops.bench.machine import congestion, congestions
-from aiops.bench.network import DEFAULT
+from aiops.bench.network import DEFAULT, SAME
 from aiops.bench.peers.table import peer
 from aiops.bench.run import Bench
-from aiops.bench.suites.peers import SAME
 from aiops.wire.frame import HEADER_BYTES, Header, Kind
 from aiops.wire.message import Push
 from aiops.wire.reader import FrameReader
