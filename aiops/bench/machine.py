@@ -141,8 +141,7 @@ class Watch:
     """Counts the processor time that others took while we measured.
 
     Args:
-        sessions: Leaders of the sessions of our processes, which live until :meth:`foreign_cores` is asked for; this
-            process counts by itself.
+        sessions: Leaders of the sessions of our processes, all alive now; this process counts by itself.
     """
 
     def __init__(self, sessions: Iterable[int] = ()) -> None:
@@ -156,8 +155,9 @@ class Watch:
         return max(0.0, others / (time.perf_counter() - self._start))
 
     def _own_s(self) -> float:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        return used.ru_utime + used.ru_stime + sum(cpu_s(self._sessions))
+        # A process that has failed meanwhile moves from the living to the children waited for.
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return sum(each.ru_utime + each.ru_stime for each in used) + sum(cpu_s(self._sessions))
 
     # Everything but idle and waiting for disks; time stolen by the host's other guests counts.
     @staticmethod

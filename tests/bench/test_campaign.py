@@ -3,6 +3,9 @@
 import asyncio
 import os
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -132,6 +135,17 @@ def test_our_own_work_is_not_foreign():
 
 def alive(pids):
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_the_work_of_others_is_foreign():
+    watch = Watch()
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        time.sleep(1.0)
+        assert watch.foreign_cores() > 0.1
+    finally:
+        busy.kill()
+        busy.wait()
 
 
 def children(pid):
