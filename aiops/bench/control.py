@@ -103,6 +103,10 @@ def _put(bench: Bench, suite: str, name: str, in_force: str, probed: list[_Probe
             bench.put(row(suite, case, label, times, ratios=ratios, network=in_force))
     busy_us = Spread.of(ours.busy).median * 1e6
     bench.figure(suite, name, busy_us, "us, the median", "<= 100")
+    for one in probed[1:]:
+        better = Spread.of(their / our for their, our in zip(one.busy, ours.busy, strict=True))
+        label = f"{name}, {peer(one.key).name} against ours"
+        bench.figure(suite, label, better.median, "times as long", ">= 4")
 
 
 @contextlib.asynccontextmanager

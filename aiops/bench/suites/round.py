@@ -63,6 +63,11 @@ async def sizes(bench: Bench, passes: int) -> dict[int, float]:
     for size in ("16 MB", "4 KB") if bench.quick else SIZES:
         result = await against_bound(bench, size, 1, passes)
         found[SIZES[size]] = median(result)
+        if result is not None and BARE in result.outcomes:
+            ratio = compared(result, OURS, BARE)
+            bench.figure(
+                SUITE, f"client and server over our transport, {size}", ratio, "times as long"
+            )
         if result is not None and size == "100 MB":
             copies(bench, result)
     return found
