@@ -44,6 +44,7 @@ ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 
 # File, or room -> why it may. A test at the end finds the excuses for single files that nothing needs any more.
 MAY_USE_THREADS = {
+    "transport/lane.py": "a lane moves bulk bytes off the loop, so that small messages are answered meanwhile",
     "sync": "runs the asyncio client on a background thread for callers that block",
     "torch": "a training loop without asyncio steps while a background loop does the network",
 }
@@ -437,7 +438,11 @@ FUTURE = "from __future__ import annotations\n"
         ("cli/serve.py", "from torch import nn", "only torch.py"),
         ("api.py", "import os\nX = os.environ['A']", "environment variables"),
         ("data/fashion.py", "from os import getenv", "environment variables"),
-        ("kernels/reference/dense.py", "import os\nos.getenv('AIOPS_PURE')", "environment variables"),
+        (
+            "kernels/reference/dense.py",
+            "import os\nos.getenv('AIOPS_PURE')",
+            "environment variables",
+        ),
         ("worker/bucket.py", "import asyncio\nasyncio.create_task(f())", "every task has an owner"),
         ("worker/bucket.py", "from asyncio import create_task", "every task has an owner"),
         (

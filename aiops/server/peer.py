@@ -71,7 +71,7 @@ class Peer:
         self._pool = pool
         self._replies: asyncio.Queue[Reply | None] = asyncio.Queue(MAX_QUEUED)
 
-    def place(self, header: Header) -> Landing:
+    def place(self, header: Header) -> Landing | None:
         """Take a block for a bulk payload; none for what will be refused anyway."""
         self.session.admit(header)
         if self.member is None:
@@ -80,7 +80,7 @@ class Peer:
         if header.kind is Kind.TENSOR and (table is None or header.size > _most(table, header.key)):
             return None
         block = self._pool.take(header.size)
-        return block.view, block
+        return Landing(block.view, block)
 
     def frame_received(self, frame: Frame) -> None:
         """Hand a completed message on; a bug of ours takes the server down instead of one connection."""

@@ -18,7 +18,7 @@ Outgoing: TypeAlias = "tuple[bytes, Sequence[memoryview]]"
 class Receiver(Protocol):
     """The owner of a connection, as the connection sees it. Called on the loop; must not block."""
 
-    def place(self, header: Header) -> Landing:
+    def place(self, header: Header) -> Landing | None:
         """Choose the memory of a bulk payload; see :data:`aiops.wire.reader.Place`."""
 
     def frame_received(self, frame: Frame) -> None:

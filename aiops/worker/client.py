@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from aiops.codec.base import Codec
 from aiops.errors import LocalProtocolError
+from aiops.transport.lane import Lane
 from aiops.types import TensorSpec, Version
 from aiops.wire.message import Policy, Push
 from aiops.wire.table import Table
@@ -34,17 +35,24 @@ class Client:
     Args:
         make_link: Makes the line to the server, on the running loop.
         make_codec: Builds the codec that the server names.
+        lanes: The transport's threads, which end when this client leaves.
 
     Attributes:
         version: Version of the newest parameters received.
         clock: Local steps pushed so far.
     """
 
-    def __init__(self, make_link: Callable[[], Link], make_codec: Callable[[str], Codec]) -> None:
+    def __init__(
+        self,
+        make_link: Callable[[], Link],
+        make_codec: Callable[[str], Codec],
+        lanes: Sequence[Lane] = (),
+    ) -> None:
         self.version = Version(0)
         self.clock = 0
         self._make_link = make_link
         self._make_codec = make_codec
+        self._lanes = lanes
         self._table: Table | None = None
         # A client that is entered again is the same life of the worker, so that its numbers go on.
         self._sequences = itertools.count(1)
@@ -71,6 +79,7 @@ class Client:
         except BaseException:
             await self._link.leave()
             await _end(self._keeper)
+            self._close_lanes()
             raise
         self.version = Version(welcome.version)
         self._pusher = Pusher(self._link, codec, self._make_codec("dense"), self._sequences)
@@ -92,6 +101,7 @@ class Client:
         finally:
             self._pusher.close()
             await _end(self._pushing, self._keeper)
+            self._close_lanes()
 
     @property
     def worker(self) -> int:
@@ -287,6 +297,10 @@ class Client:
             LocalProtocolError: A key or a size is not the table's.
         """
         self._pusher.restore(residuals)
+
+    def _close_lanes(self) -> None:
+        for lane in self._lanes:
+            lane.close()
 
     def _packed(self, update: Mapping[str, object]) -> NDArray[np.float32]:
         flat = np.empty(self.table.size, np.float32)

@@ -126,13 +126,13 @@ class Line:
         await asyncio.wait([self._bye])
         await self.connection.close()
 
-    def place(self, header: Header) -> Landing:
+    def place(self, header: Header) -> Landing | None:
         """Land tensors where their request wants them."""
         self._session.admit(header)
         if header.kind is not Kind.TENSOR:
-            return memoryview(bytearray(header.size)), None
+            return Landing(memoryview(bytearray(header.size)))
         request = self._sent.get(header.request)
-        return None if request is None else (request.land(header), None)
+        return None if request is None else Landing(request.land(header))
 
     def frame_received(self, frame: Frame) -> None:
         """Act on a completed message; a bug ends the line with its exception instead of vanishing in the loop."""
