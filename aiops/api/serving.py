@@ -68,7 +68,12 @@ class Server:
         """
         codecs = {**WIRE_IDS, self._config.codec.wire_id: self._config.codec}
         self.service = service = Service(
-            self._config, place=by_bytes(), codecs=codecs, library=version(), rounds=self._rounds
+            self._config,
+            place=by_bytes(),
+            codecs=codecs,
+            library=version(),
+            rounds=self._rounds,
+            lanes=self._lanes,
         )
         if self._params is not None:
             self._seed(service, self._params)

@@ -8,7 +8,7 @@ one-dimensional and C-contiguous. Outputs are the caller's where given, and noth
 from __future__ import annotations
 
 from aiops.kernels._backend import COMPILED, simd_level
-from aiops.kernels.dense import first_nonfinite, merge, swap_update, weighted_add
+from aiops.kernels.dense import first_nonfinite, merge, merge_checked, swap_update, weighted_add
 from aiops.kernels.half import add_half, first_nonfinite_half, from_half, to_half
 from aiops.kernels.sparse import gather, scatter_add
 from aiops.kernels.topk import select_topk
@@ -21,6 +21,7 @@ __all__ = [
     "from_half",
     "gather",
     "merge",
+    "merge_checked",
     "scatter_add",
     "select_topk",
     "simd_level",

@@ -69,6 +69,24 @@ def merge(arrays: Sequence[F32], weights: Sequence[float], *, out: F32 | None = 
     return out
 
 
+def merge_checked(
+    base: F32,
+    arrays: Sequence[F32],
+    weights: Sequence[float],
+    *,
+    gain: float = 1.0,
+    out: F32,
+    bypass: bool = False,
+) -> int:
+    """Write ``base + gain * merge(arrays, weights)`` to ``out`` and say where it is not finite."""
+    acc = np.zeros_like(out)
+    for array, weight in zip(arrays, weights, strict=True):
+        weighted_add(acc, array, weight)
+    np.copyto(out, base)
+    weighted_add(out, acc, gain)
+    return first_nonfinite(out)
+
+
 def swap_update(x: F32, base: F32, new: F32, *, out: F32) -> None:
     """Take the update out and the new model in: ``out = x - base; x = new; base = new``.
 

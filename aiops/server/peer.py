@@ -12,7 +12,7 @@ from aiops.errors import AiopsError, ProtocolError, Refused, RemoteProtocolError
 from aiops.server.members import Member
 from aiops.transport.base import Connection, Outgoing
 from aiops.wire.frame import Frame, Header, Kind
-from aiops.wire.message import Agreed, Bye, Message, Refuse
+from aiops.wire.message import Agreed, Bye, Message, Push, Refuse
 from aiops.wire.reader import Landing
 from aiops.wire.session import Event, Role, Session
 from aiops.wire.table import Table
@@ -41,6 +41,9 @@ class Owner(Protocol):
     @property
     def table(self) -> Table | None:
         """The agreed key table."""
+
+    def land(self, peer: Peer, header: Header, message: Push) -> Landing | None:
+        """Choose where a bucket of a push goes; None leaves it to the peer."""
 
     def dispatch(self, peer: Peer, event: Event) -> None:
         """Act on a whole message."""
@@ -79,6 +82,11 @@ class Peer:
         table = self._owner.table
         if header.kind is Kind.TENSOR and (table is None or header.size > _most(table, header.key)):
             return None
+        announced = self.session.announced(header)
+        if isinstance(announced, Push):
+            landing = self._owner.land(self, header, announced)
+            if landing is not None:
+                return landing
         block = self._pool.take(header.size)
         return Landing(block.view, block)
 

@@ -182,6 +182,11 @@ class Session:
         if header.kind is Kind.TENSOR:
             self._half(header)
 
+    def announced(self, header: Header) -> Message | None:
+        """Return the message that a TENSOR frame, once admitted, belongs to; None for other frames."""
+        half = self._assembling.get(header.request) if header.kind is Kind.TENSOR else None
+        return None if half is None else half.event.body
+
     def receive(self, frame: Frame) -> Event | None:
         """Take one frame in; return the message it completes, or None while parts are missing.
 
