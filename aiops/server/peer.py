@@ -72,6 +72,7 @@ class Peer:
         self.since = asyncio.get_running_loop().time()
         self._owner = owner
         self._pool = pool
+        self._writing = False
         self._replies: asyncio.Queue[Reply | None] = asyncio.Queue(MAX_QUEUED)
 
     def place(self, header: Header) -> Landing | None:
@@ -134,6 +135,9 @@ class Peer:
         if self.connection.closed:
             reply.release()
             return
+        if not self._writing and self._replies.empty() and self.connection.send_now(reply.frames):
+            reply.release()
+            return
         try:
             self._replies.put_nowait(reply)
         except asyncio.QueueFull:
@@ -146,12 +150,14 @@ class Peer:
             reply = await self._replies.get()
             if reply is None:
                 return
+            self._writing = True
             try:
                 await self.connection.send(reply.frames)
             except (AiopsError, OSError):
                 # The connection is over, and connection_lost tells why.
                 continue
             finally:
+                self._writing = False
                 reply.release()
 
     async def bye(self, reason: str) -> None:

@@ -67,6 +67,13 @@ class Connection(Protocol):
             DeadlineExceeded: The peer took no byte for the idle timeout; the connection is aborted.
         """
 
+    def send_now(self, frames: Sequence[Outgoing]) -> bool:
+        """Send a small message at once, if nothing is in its way; else do nothing and return False.
+
+        The views are copied, so that they are the caller's again when this returns. A message of up to 64 KiB leaves
+        with one system call and no turn of the loop.
+        """
+
     def post(self, frame: bytes) -> None:
         """Send a small whole frame without waiting, at the next frame boundary.
 

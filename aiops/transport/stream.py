@@ -78,6 +78,19 @@ class StreamConnection:
         finally:
             self._pump()
 
+    def send_now(self, frames: Sequence[Outgoing]) -> bool:
+        """Send a small message at once, if nothing is in its way; see the protocol."""
+        if self._paused or self._posted or self._turn.locked() or self.closed:
+            return False
+        pieces: list[bytes | memoryview] = []
+        for head, views in frames:
+            pieces.append(head)
+            pieces += views
+        if sum(map(len, pieces)) > STAGED_BYTES:
+            return False
+        self._put(b"".join(pieces))
+        return True
+
     def post(self, frame: bytes) -> None:
         """Send a small frame at the next frame boundary; see the protocol."""
         if self.closed:

@@ -98,6 +98,7 @@ class FlatClient:
 
     async def leave(self) -> None:
         """Say goodbye and close, as at the end of ``async with``; idempotent, never raises."""
+        self._pusher.stop()
         try:
             await self._link.leave()
         finally:
