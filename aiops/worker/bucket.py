@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from aiops.errors import NotFinite, ShapeMismatch
 from aiops.kernels import first_nonfinite
-from aiops.types import DTYPE_IDS, TensorSpec
+from aiops.types import TENSOR_DTYPES, TensorSpec
 from aiops.wire.table import Table
 
 # What comes to the user as views of the flat vector.
@@ -29,8 +29,8 @@ def as_array(name: str, value: object) -> NDArray[Any]:
         array = np.from_dlpack(value)
     else:
         array = np.asarray(value)
-    if array.dtype.name not in DTYPE_IDS:
-        known = ", ".join(DTYPE_IDS)
+    if array.dtype.name not in TENSOR_DTYPES:
+        known = ", ".join(TENSOR_DTYPES)
         raise ShapeMismatch(
             f"tensor {name!r} is {array.dtype.name}, a parameter server averages {known}"
         )
