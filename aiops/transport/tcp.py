@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import itertools
 import os
 import socket
 import sys
@@ -37,6 +38,7 @@ class Options(TypedDict):
     max_frame_bytes: int
     idle_timeout_s: float
     lanes: NotRequired[Sequence[Lane]]
+    send_lane: NotRequired[int]
     congestion: NotRequired[str | None]
 
 
@@ -44,7 +46,9 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
     """A TCP connection; made by :func:`connect` and :func:`listen`.
 
     Args:
-        lanes: Threads for bulk payloads; without them everything happens on the loop.
+        lanes: Threads for bulk payloads; without them everything happens on the loop. What comes in says which of them
+            takes it.
+        send_lane: Number of the lane that sends.
         congestion: Congestion control to ask the system for; None leaves it, except on loopback (see
             :mod:`aiops.transport.congestion`).
     """
@@ -58,11 +62,13 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         max_frame_bytes: int,
         idle_timeout_s: float,
         lanes: Sequence[Lane] = (),
+        send_lane: int = 0,
         congestion: str | None = None,
     ) -> None:
         super().__init__(receiver, max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s)
         self.congestion = "unknown"
         self._lanes = lanes
+        self._send_lane = send_lane
         self._congestion = congestion
         self._segment_bytes = sys.maxsize if lanes else SEGMENT_BYTES
         # The lane at work on each direction, and how much of the incoming move is accounted for.
@@ -180,7 +186,7 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         if not self._lanes or len(data) < LANE_BYTES or not isinstance(data, memoryview):
             self._transport.write(data)
             return
-        lane = self._lanes[-1]
+        lane = self._lanes[self._send_lane % len(self._lanes)]
         move = Send(self._own_socket(), data, self._from_lane(self._went))
         self._outgoing = (lane, move)
         self._pause()
@@ -316,9 +322,12 @@ async def listen(
     Raises:
         ConfigError: The address cannot be bound; the message names it.
     """
+    turns = itertools.count()
 
     def accept() -> TcpConnection:
-        return _Accepted(make_receiver(), made, **options)
+        # Each connection sends on another lane than the last one does.
+        own: Options = {**options, "send_lane": next(turns)}
+        return _Accepted(make_receiver(), made, **own)
 
     try:
         server = await asyncio.get_running_loop().create_server(accept, host, port)

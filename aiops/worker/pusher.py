@@ -182,6 +182,7 @@ class Pusher:
                 waiting.out,
                 self._plain,
                 ticket=waiting.ticket,
+                first=self._link.greeting.worker,
             )
         )
 

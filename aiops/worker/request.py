@@ -81,6 +81,7 @@ class PushRequest(PullRequest):
         out: Where the model goes, float32, shape (table.size,); None takes fresh memory.
         plain: How averaged buckets are encoded; as all others unless given.
         ticket: Whom to tell; a ticket of its own unless given.
+        first: Number of the bucket to begin with, modulo theirs: workers that begin elsewhere keep all shards busy.
     """
 
     def __init__(
@@ -93,9 +94,11 @@ class PushRequest(PullRequest):
         plain: Codec | None = None,
         *,
         ticket: Ticket[Snapshot] | None = None,
+        first: int = 0,
     ) -> None:
         super().__init__(table, out if message.want else np.empty(0, np.float32), ticket=ticket)
         self.message = message
+        self._first = first
         self._codecs = [
             plain if plain is not None and bucket.averaged else codec for bucket in table.buckets
         ]
@@ -105,7 +108,10 @@ class PushRequest(PullRequest):
     def frames(self, session: Session, number: int) -> list[Outgoing]:
         """Return the PUSH frame and one TENSOR frame per key."""
         frames: list[Outgoing] = [(session.send(Kind.PUSH, self.message, request=number), ())]
-        for key, (views, codec) in enumerate(zip(self._parts, self._codecs, strict=True)):
+        n = len(self._parts)
+        for place in range(n):
+            key = (self._first + place) % n
+            views, codec = self._parts[key], self._codecs[key]
             head = session.tensor(
                 number,
                 key,
