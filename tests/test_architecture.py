@@ -49,6 +49,7 @@ MAY_IMPORT_TORCH = {
     "bench": "torch is one of the libraries that ours is measured against; nobody who does not measure loads it",
 }
 MAY_USE_THREADS = {
+    "transport/lane.py": "a lane moves bulk bytes off the loop, so that small messages are answered meanwhile",
     "bench/peers/grpc.py": "gRPC's own server calls back on a thread a worker, and the sum waits for all",
     "bench/peers/rpc_sum.py": "torch RPC calls back on threads of its own",
     "sync": "runs the asyncio client on a background thread for callers that block",
@@ -57,7 +58,7 @@ MAY_USE_THREADS = {
 MAY_SPAWN_TASKS = {
     "api/serving.py": "the server is a context manager: it ends its one task and waits for it in __aexit__",
     "launch/process.py": "a child is a context manager: its task ends with the pipe, __aexit__ waits for it",
-    "worker/client.py": "the client is a context manager: it ends its tasks and waits for them in __aexit__",
+    "worker/flat.py": "the client is a context manager: it ends its tasks and waits for them in __aexit__",
 }
 MAY_LOCK = {
     "transport/stream.py": "senders of one connection take turns; it guards a link, not parameters",

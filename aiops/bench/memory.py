@@ -12,7 +12,7 @@ import aiops
 from aiops.bench.fleet import STARTING_S
 from aiops.bench.machine import available_bytes, forget_peak, memory_bytes
 from aiops.bench.peers.base import Case, announce, end_with_parent
-from aiops.bench.peers.ours import lending, tensors
+from aiops.bench.peers.ours import ones, tensors
 from aiops.bench.result import Miss
 from aiops.bench.run import Bench
 from aiops.errors import AiopsError
@@ -58,12 +58,11 @@ async def _grown(case: Case) -> int:
 
 
 async def _work(case: Case, url: str) -> None:
-    update = tensors(case, 1)
     async with aiops.connect(url) as ps:
         model = await ps.init(tensors(case, 0))
         announce("seeded")
         await asyncio.to_thread(sys.stdin.readline)
-        await ps.sync(update, **lending(ps.sync, model))
+        await ps.sync(ones(ps), copy=False, out=model)
         announce("merged")
 
 

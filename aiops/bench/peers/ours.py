@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -14,6 +13,7 @@ import numpy as np
 import aiops
 from aiops.bench.layout import sizes
 from aiops.bench.peers.base import AsyncRound, Case
+from aiops.worker.client import Client
 
 
 class Ours:
@@ -37,26 +37,26 @@ class Ours:
     @contextlib.asynccontextmanager
     async def connect(self, case: Case, address: str, rank: int) -> AsyncIterator[AsyncRound]:
         """Push this worker's update and wait for the model that holds everybody's."""
-        update = tensors(case, rank + 1)
         async with aiops.connect(address, name=f"worker-{rank}") as ps:
             model = await ps.init(tensors(case, 0))
+            update = ones(ps, times=rank + 1)
             last = next(reversed(update))
-            options = lending(ps.sync, model)
 
             async def do_round() -> float:
-                merged = await ps.sync(update, **options)
+                merged = await ps.sync(update, copy=False, out=model)
                 return float(merged[last].flat[-1])
 
             yield do_round
 
 
+def ones(ps: Client, *, times: float = 1.0) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
+    """Return an update of equal values that can be lent."""
+    update = ps.empty()
+    for array in update.values():
+        array.fill(times)
+    return update
+
+
 def tensors(case: Case, value: float) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
     """Return a case's tensors, all of one value."""
     return {f"t{i}": np.full(n, value, np.float32) for i, n in enumerate(sizes(case))}
-
-
-def lending(sync: object, model: object) -> dict[str, Any]:
-    """Return the options by which ``sync`` copies nothing, as far as it has them."""
-    known = inspect.signature(sync).parameters  # type: ignore[arg-type]
-    wanted = {"copy": False, "out": model}
-    return {name: value for name, value in wanted.items() if name in known}

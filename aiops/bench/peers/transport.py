@@ -35,7 +35,7 @@ class Taker:
 
     def place(self, header: Header) -> Landing:
         """Choose the array."""
-        return self.array.data.cast("B")[: header.size], None
+        return Landing(self.array.data.cast("B")[: header.size])
 
     def frame_received(self, frame: Frame) -> None:
         """Pass the news on."""
