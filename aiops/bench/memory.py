@@ -32,8 +32,10 @@ async def push_memory(bench: Bench, suite: str, n_bytes: int) -> None:
         reason = f"takes {ARRAYS * n_bytes / 1e9:.0f} GB, there are {available_bytes() / 1e9:.0f}"
     else:
         try:
-            grown = await _grown(bench.case(n_bytes))
-            bench.figure(suite, name, grown / n_bytes, "times the push", "<= 1.15")
+            before, peak = await _measure(bench.case(n_bytes))
+            bench.figure(suite, name, (peak - before) / n_bytes, "times the push more", "<= 1.15")
+            # What is kept from seeding may serve the push, so the difference alone could flatter.
+            bench.figure(suite, f"{name}, at its peak", peak / n_bytes, "times the model in all")
         except (AiopsError, OSError) as error:
             reason = str(error)
     if reason:
@@ -41,7 +43,8 @@ async def push_memory(bench: Bench, suite: str, n_bytes: int) -> None:
         bench.put(Miss(bench=suite, case=name, peer="aiops", reason=reason))
 
 
-async def _grown(case: Case) -> int:
+# The server's memory before the push and at its peak, in bytes.
+async def _measure(case: Case) -> tuple[int, int]:
     text = msgspec.json.encode(case).decode()
     async with contextlib.AsyncExitStack() as stack:
         role = ("serve", "ours", text)
@@ -54,7 +57,7 @@ async def _grown(case: Case) -> int:
         forget_peak(server.pid)
         await worker.say(b"push")
         await worker.hear(STARTING_S)
-        return memory_bytes(server.pid, "VmHWM") - before
+        return before, memory_bytes(server.pid, "VmHWM")
 
 
 async def _work(case: Case, url: str) -> None:
