@@ -20,7 +20,7 @@ KEYS = (
 
 # hivemind's peers take 20 s to find each other, so it takes part where bytes matter most.
 SELDOM, SELDOM_CASES = "hivemind", {("100 MB", 1, SAME), ("16 MB", 1, SAME)}
-QUICK_LEAVES_OUT = {"hivemind", "flower"}
+QUICK_LEAVES_OUT = {"hivemind", "flower", "rpc"}
 
 # Small enough for one event loop to be the better C server.
 SMALL_BYTES = 65_536
