@@ -186,7 +186,7 @@ class Arrivals:
     # Begin the draft of a bucket of which every push of the round has begun to come.
     def _draft(self, key: Key) -> None:
         plan, service = self._plan, self._service
-        if plan is None:
+        if plan is None or key in plan.drafts:
             return
         intakes = [a.intakes[key] for a in plan.arrivals if key in a.intakes]
         if len(intakes) < len(plan.arrivals):
