@@ -40,13 +40,15 @@ class Arrival:
         request: Its number there.
         announced: What the engine will be told of it.
         intakes: Its large buckets, as far as they have begun.
-        push: The push, once it is whole and good.
+        whole: The push, once it is whole.
+        push: The same, once it is good as well.
     """
 
     peer: Peer
     request: int
     announced: Pushed
     intakes: dict[Key, Intake] = field(default_factory=dict)
+    whole: AdmittedPush | None = None
     push: AdmittedPush | None = None
 
     @property
@@ -93,7 +95,10 @@ class Arrivals:
             arrival = Arrival(peer, header.request, pushed(peer.member.worker, Handle(), message))
             self._all[peer, header.request] = arrival
             self._replan()
-        passing = self._may_pass(arrival)
+        elif arrival.whole is not None:
+            # A peer that uses a number again before it is answered is none of ours.
+            return None
+        passing = self._may_pass(arrival, Key(header.key))
         size = min(CHUNK_BYTES, header.size) if passing else header.size
         block = self._service.pool.take(size)
         intake = Intake(header.size, block, passing=passing, lane=bucket.shard)
@@ -101,10 +106,13 @@ class Arrivals:
         self._draft(Key(header.key))
         return intake
 
-    def seen(self, push: AdmittedPush) -> Mapping[Key, int]:
-        """Return which buckets of a whole push were checked on the way: each one's first bad value, or -1."""
+    def came(self, push: AdmittedPush) -> Mapping[Key, int]:
+        """Take note that a push is whole; return what was checked on the way: each bucket's first bad value, or -1."""
         arrival = self._all.get(push.origin)
-        return {} if arrival is None else {key: i.bad for key, i in arrival.intakes.items()}
+        if arrival is None:
+            return {}
+        arrival.whole = push
+        return {key: intake.bad for key, intake in arrival.intakes.items()}
 
     def accepted(self, push: AdmittedPush) -> None:
         """Take note that the engine is about to hear of a push: it is whole and good."""
@@ -115,12 +123,12 @@ class Arrivals:
     def gone(self, push: AdmittedPush) -> None:
         """Forget a push that is answered."""
         arrival = self._all.get(push.origin)
-        if arrival is not None:
+        if arrival is not None and arrival.whole in (None, push):
             self._forget(arrival)
 
     def lost(self, peer: Peer) -> None:
         """Forget what a connection did not bring to its end."""
-        for arrival in [a for a in self._all.values() if a.peer is peer and a.push is None]:
+        for arrival in [a for a in self._all.values() if a.peer is peer and a.whole is None]:
             self._forget(arrival)
 
     def holds_back(self, push: AdmittedPush) -> bool:
@@ -177,11 +185,12 @@ class Arrivals:
         self._plan = _Plan([by_worker[worker] for worker in workers], weights)
 
     # A push that all others wait for need not be kept: only its own failure could make the draft void.
-    def _may_pass(self, arrival: Arrival) -> bool:
+    def _may_pass(self, arrival: Arrival, key: Key) -> bool:
         plan = self._plan
-        return plan is not None and all(
-            (other is arrival) != (other.push is not None) for other in plan.arrivals
-        )
+        if plan is None or arrival not in plan.arrivals:
+            return False
+        others = [other for other in plan.arrivals if other is not arrival]
+        return all(other.push is not None and key in other.intakes for other in others)
 
     # Begin the draft of a bucket of which every push of the round has begun to come.
     def _draft(self, key: Key) -> None:

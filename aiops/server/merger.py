@@ -106,7 +106,7 @@ class Merger:
         self._held_back.clear()
 
     def _begin(self, push: AdmittedPush) -> None:
-        seen = self._arrivals.seen(push)
+        seen = self._arrivals.came(push)
         if push.size_bytes - push.seen_bytes(seen) <= INLINE_BYTES:
             self._enter(push, self._verdict(push, seen))
         else:

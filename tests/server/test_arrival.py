@@ -6,61 +6,24 @@ import contextlib
 import numpy as np
 import pytest
 
-from aiops.errors import Busy, NotFinite
+from aiops.errors import NotFinite
 from aiops.transport.memory import Link
-from aiops.wire.frame import Kind
-from tests.server.kit import LEASE, cluster, count, settle
+from tests.server.drafting import (
+    BUCKETS,
+    PAIR,
+    answer,
+    drafted,
+    home,
+    parts,
+    rests,
+    slow,
+    under_way,
+    update,
+    values,
+)
+from tests.server.kit import LEASE, settle
 
 pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("small_chunks")]
-
-# Three buckets of 300 values, each of them drafted; one takes a second on a slow link.
-N, BUCKETS = 900, 3
-BUCKET_BYTES = 1200
-RATE = BUCKET_BYTES + 32
-PAIR = {"min_workers": 2, "weights": "uniform"}
-
-
-def home(**spec):
-    return cluster(N, bucket_bytes=BUCKET_BYTES, **spec)
-
-
-def parts(value):
-    """An update of one value in buckets."""
-    return [np.full(N // BUCKETS, value, np.float32) for _ in range(BUCKETS)]
-
-
-def slow():
-    return Link(rate_bytes_s=RATE)
-
-
-def update(value):
-    return {"w": np.full(N, value, np.float32)}
-
-
-def under_way(push):
-    """A push that nobody waits for yet; its connection may be cut."""
-    task = asyncio.ensure_future(push)
-    task.add_done_callback(lambda task: task.cancelled() or task.exception())
-    return task
-
-
-def rests(house):
-    """Whether nothing is on loan but the published parameters."""
-    return house.server.service.pool.outstanding == BUCKETS
-
-
-def values(house):
-    return sorted(set(house.server.params()["w"].tolist()))
-
-
-async def answer(pending):
-    """What a push was answered with, or that it was not: nobody may hang."""
-    async with asyncio.timeout(30):
-        return await pending
-
-
-def drafted(house):
-    return count(house, "buckets_drafted")
 
 
 async def test_a_lone_workers_push_is_not_stored(hand):
