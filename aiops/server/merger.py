@@ -70,25 +70,25 @@ class Merger:
         push = AdmittedPush(member, peer, event)
         sequence = push.message.sequence
         waiting = self._pending.get(_life(member))
-        if waiting is not None and waiting.message.sequence == sequence:
-            self._service.counters["pushes_repeated"] += 1
-            self._give_back(push)
-            # Its answer goes to where it was sent last.
-            waiting.peer, waiting.request = peer, event.request
-        elif sequence in member.outcomes or member.is_old(sequence):
-            self._service.counters["pushes_repeated"] += 1
-            self._give_back(push)
-            self._repeat(push)
-        elif waiting is not None:
-            self._service.counters["refused_Busy"] += 1
-            self._give_back(push)
-            peer.refuse(
-                event.request,
-                Busy(f"worker {member.worker} has a push under way, one is the limit"),
-            )
-        else:
+        answered = sequence in member.outcomes or member.is_old(sequence)
+        if waiting is None and not answered:
             self._pending[_life(member)] = push
             self._begin(push)
+            return
+        self._give_back(push)
+        if waiting is not None and waiting.message.sequence == sequence:
+            self._service.counters["pushes_repeated"] += 1
+            # Its answer goes to where it was sent last.
+            waiting.peer, waiting.request = peer, event.request
+        elif answered:
+            self._service.counters["pushes_repeated"] += 1
+            self._repeat(push)
+        else:
+            self._service.counters["refused_Busy"] += 1
+            busy = f"worker {member.worker} has a push under way, one is the limit"
+            peer.refuse(event.request, Busy(busy))
+        # It may be what others were held back for.
+        self.release_held_back()
 
     def feed(self, event: Event) -> None:
         """Tell the engine what happened and do what it says."""

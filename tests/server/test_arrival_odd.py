@@ -70,7 +70,6 @@ async def test_a_newcomer_beside_a_push_that_was_answered_long_ago_does_not_hang
         await asyncio.sleep(1.5)
         newcomer = under_way(b.push(1, *parts(10), base=1))
         assert (await answer(again)).body.version == 1
-        await answer(a.push(2, *parts(1), base=1)) if False else None
         # It is held now, and waits for the one that is there.
         await settle()
         assert house.server.service.engine.waiting_for() == [a.worker]
