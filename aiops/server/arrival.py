@@ -19,7 +19,7 @@ from aiops.server.draft import CHUNK_BYTES, BucketDraft, Intake
 from aiops.server.event import Handle, Pushed
 from aiops.server.peer import Peer
 from aiops.transport.lane import Lane
-from aiops.types import DTYPE_IDS, Key
+from aiops.types import DTYPE_IDS, Key, WorkerId
 from aiops.wire.frame import Header
 from aiops.wire.message import Push
 
@@ -60,6 +60,7 @@ class Arrival:
 @dataclass(slots=True)
 class _Plan:
     arrivals: list[Arrival]
+    workers: list[WorkerId]
     weights: tuple[float, ...]
     drafts: dict[Key, BucketDraft] = field(default_factory=dict)
     loans: list[Block] = field(default_factory=list)
@@ -79,6 +80,8 @@ class Arrivals:
         self._loop = asyncio.get_running_loop()
         self._all: dict[tuple[Peer, int], Arrival] = {}
         self._plan: _Plan | None = None
+        # Pushes whose values are lost, by worker and sequence: they are kept when they come again.
+        self._in_vain: set[tuple[WorkerId, int]] = set()
 
     def land(self, peer: Peer, header: Header, message: Push) -> Intake | None:
         """Choose where a bucket of an announced push goes; None leaves it to the peer."""
@@ -98,7 +101,8 @@ class Arrivals:
         elif arrival.whole is not None:
             # A peer that uses a number again before it is answered is none of ours.
             return None
-        passing = self._may_pass(arrival, Key(header.key))
+        again = (peer.member.worker, message.sequence) in self._in_vain
+        passing = not again and self._may_pass(arrival, Key(header.key))
         size = min(CHUNK_BYTES, header.size) if passing else header.size
         block = self._service.pool.take(size)
         intake = Intake(header.size, block, passing=passing, lane=bucket.shard)
@@ -114,11 +118,20 @@ class Arrivals:
         arrival.whole = push
         return {key: intake.bad for key, intake in arrival.intakes.items()}
 
-    def accepted(self, push: AdmittedPush) -> None:
-        """Take note that the engine is about to hear of a push: it is whole and good."""
+    def accepted(self, push: AdmittedPush, now: float) -> bool:
+        """Take note that the engine is about to hear of a push: it is whole and good.
+
+        Returns whether its values are still there. They are lost if they are in a draft alone and the round will not
+        close with them as it was foreseen, because somebody has left or a weight is another one now.
+        """
         arrival = self._all.get(push.origin)
-        if arrival is not None:
-            arrival.push = push
+        if arrival is None:
+            return True
+        if arrival.passing and not self._as_foreseen(arrival, now):
+            self._in_vain.add((push.member.worker, push.message.sequence))
+            return False
+        arrival.push = push
+        return True
 
     def gone(self, push: AdmittedPush) -> None:
         """Forget a push that is answered."""
@@ -161,6 +174,7 @@ class Arrivals:
     def close_round(self, used: Mapping[Key, BucketDraft]) -> None:
         """Give up all drafts but those whose memory is published."""
         self._drop(used)
+        self._in_vain.clear()
 
     def close(self) -> None:
         """Give up everything."""
@@ -182,7 +196,7 @@ class Arrivals:
         ):
             return
         workers, weights = found
-        self._plan = _Plan([by_worker[worker] for worker in workers], weights)
+        self._plan = _Plan([by_worker[worker] for worker in workers], workers, weights)
 
     # A push that all others wait for need not be kept: only its own failure could make the draft void.
     def _may_pass(self, arrival: Arrival, key: Key) -> bool:
@@ -190,7 +204,19 @@ class Arrivals:
         if plan is None or arrival not in plan.arrivals:
             return False
         others = [other for other in plan.arrivals if other is not arrival]
-        return all(other.push is not None and key in other.intakes for other in others)
+        return all(other.push is not None and key in other.intakes for other in others) and (
+            arrival.passing or self._as_foreseen(arrival, self._loop.time())
+        )
+
+    # Whether the round closes as planned with this push, which is the last one of the plan.
+    def _as_foreseen(self, arrival: Arrival, now: float) -> bool:
+        plan = self._plan
+        return (
+            plan is not None
+            and arrival in plan.arrivals
+            and self._service.engine.preview([arrival.announced], now)
+            == (plan.workers, plan.weights)
+        )
 
     # Begin the draft of a bucket of which every push of the round has begun to come.
     def _draft(self, key: Key) -> None:

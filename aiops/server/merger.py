@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from aiops.codec.base import Codec
-from aiops.errors import Busy, NotMember, Refused
+from aiops.errors import Busy, ConnectionLost, NotMember, Refused
 from aiops.server.admission import AdmittedPush, check_parts, pushed
 from aiops.server.arrival import Arrivals
 from aiops.server.event import (
@@ -130,12 +130,21 @@ class Merger:
         if error is not None:
             self._act([Decline(push, error)])
             return
-        self._arrivals.accepted(push)
+        now = self._loop.time()
+        if not self._arrivals.accepted(push, now):
+            self._ask_again(push)
+            return
         if self._arrivals.holds_back(push):
             self._held_back.append(push)
             return
         self._service.counters["pushes"] += 1
-        self.feed(pushed(member.worker, push, push.message))
+        self._act(self._service.engine.handle(pushed(member.worker, push, push.message), now))
+
+    # A push whose values are lost: a worker sends on its next connection what was not answered on this one.
+    def _ask_again(self, push: AdmittedPush) -> None:
+        self._service.counters["pushes_lost"] += 1
+        self._close(push, None)
+        push.peer.connection.abort(ConnectionLost("the push is to be sent again"))
 
     # A push that was answered before: say the same again.
     def _repeat(self, push: AdmittedPush) -> None:

@@ -1,6 +1,7 @@
 """Pushes that are merged while they come, told twice, in parts, or by a peer that is not ours: the server lives on."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tests.server.drafting import (
     rests,
     slow,
     under_way,
+    update,
     values,
 )
 from tests.server.kit import LEASE, MANY, settle
@@ -121,16 +123,22 @@ async def test_a_bucket_in_another_coding_is_merged_with_the_rest(hand, key, fir
 
 
 async def test_a_push_of_no_large_bucket_beside_one_that_comes_is_merged_with_it(hand):
-    async with home(min_workers=2, weights="uniform") as house:
-        a, b, c = [await hand(house, name, up=slow()) for name in "abc"]
-        one = under_way(a.push(1, *parts(3)))
+    async with home(**PAIR) as house:
+        a, b, c = [
+            await hand(house, name, up=up)
+            for name, up in zip("abc", [slow(), slow(), None], strict=True)
+        ]
+        await asyncio.gather(a.push(1, *parts(0)), b.push(1, *parts(0)))
+        one = under_way(a.push(2, *parts(3), base=1))
         await asyncio.sleep(1)
-        two = under_way(b.push(1, *parts(6)))
+        two = under_way(b.push(2, *parts(6), base=1))
         await asyncio.sleep(1.5)
-        # a's last bucket is on its way; c has nothing that is drafted.
-        three = under_way(c.push(1, coded(3, 0)))
-        replies = [await answer(push) for push in (one, two, three)]
-        assert [reply.kind for reply in replies] == [Kind.ACK] * 3
+        # The round was foreseen without this one, and two of b's buckets are on their way into it.
+        three = under_way(c.push(1, coded(3, 0), base=1))
+        for push in (one, two, three):
+            assert (await answer(push)).body.version == 2
+        expected = np.repeat([4.0, 3.0, 3.0], 300)
+        np.testing.assert_allclose(house.server.params()["w"], expected, rtol=1e-6)
         assert rests(house)
 
 
@@ -164,21 +172,47 @@ async def test_a_passing_push_is_still_good_after_its_other_tensors_were_checked
 
 @pytest.mark.parametrize("gone", ["before", "while the other passes"])
 async def test_a_held_push_of_one_that_left_does_not_count_as_present(hand, gone):
-    async with home(**PAIR) as house:
-        a, b, c = await hand(house, "a"), await hand(house, "b", up=slow()), await hand(house, "c")
+    async with home(**PAIR) as house, house.worker("b", up=slow()) as b:
+        a, c = await hand(house, "a"), await hand(house, "c")
+        await b.init()
         await a.send_push(1, *parts(3))
         if gone == "before":
             await a.leave()
-        second = under_way(b.push(1, *parts(6)))
+        second = b.sync(update(6))
         await asyncio.sleep(1.5)
         if gone != "before":
+            # The other is asked again for what is nowhere any more.
             await a.leave()
-        await asyncio.sleep(5)
+        await asyncio.sleep(7)
         assert house.server.version == 0
         third = under_way(c.push(1, *parts(9)))
-        replies = [await answer(push) for push in (second, third)]
-        assert [reply.kind for reply in replies] == [Kind.ACK] * 2
+        await answer(second)
+        assert (await answer(third)).body.version == 1
         assert values(house) == [6.0]
+        assert b.connections == (1 if gone == "before" else 2)
+        assert rests(house)
+
+
+class Fading:
+    """A weight that is known when the push has come, and not before."""
+
+    def __call__(self, pushes):
+        return [1 / (1 + push.arrived) for push in pushes]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_weights_that_nobody_foresees_are_those_that_count(workers):
+    async with home(min_workers=workers) as house, AsyncExitStack() as stack:
+        house.server.service.engine.weights = Fading()
+        all_ = [house.worker(f"w{i}", up=slow()) for i in range(workers)]
+        for each in all_:
+            await (await stack.enter_async_context(each)).init()
+        for version in (1, 2):
+            for ticket in [each.sync(update(1)) for each in all_]:
+                await answer(ticket)
+            assert house.server.version == version
+        assert len(values(house)) == 1
+        assert 0 < values(house)[0] < 2 * workers
         assert rests(house)
 
 
