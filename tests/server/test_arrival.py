@@ -6,7 +6,8 @@ import contextlib
 import numpy as np
 import pytest
 
-from aiops.errors import NotFinite
+from aiops.errors import AiopsError, NotFinite
+from aiops.policy.sync import bulk
 from aiops.transport.memory import Link
 from tests.server.drafting import (
     BUCKETS,
@@ -171,3 +172,59 @@ async def test_who_goes_while_its_push_passes_is_waited_for_no_longer(hand, how,
         assert (kept.version, values(house)) == (2, [11.0])
         await settle()
         assert rests(house)
+
+
+@pytest.mark.parametrize("after_s", [0.3, 1.5, 2.5, 2.9])
+@pytest.mark.parametrize("beside", ["alone", "last of two", "a newcomer is held back"])
+async def test_a_server_may_stop_in_the_middle(hand, beside, after_s):
+    house = home(min_workers=2 if beside == "last of two" else 1, weights="uniform")
+    await house.start()
+    a, b = await hand(house, "a", up=slow()), await hand(house, "b")
+    if beside == "last of two":
+        await b.send_push(1, *parts(1))
+    under_way(a.push(1, *parts(1)))
+    await asyncio.sleep(after_s)
+    if beside == "a newcomer is held back":
+        await b.send_push(1, *parts(1))
+        await settle()
+    assert house.server.version == 0
+    await house.server.stop()
+    # That nothing is on loan any more is looked at after every test.
+    assert a.lost.done()
+    assert b.lost.done()
+
+
+class Broken:
+    """A policy that works as long as no round is looked at beforehand."""
+
+    barrier = True
+    max_staleness = None
+
+    def __init__(self):
+        self.armed = False
+
+    def ready(self, view):
+        if self.armed:
+            raise ZeroDivisionError("a bug in a policy")
+        return bulk().ready(view)
+
+    def may_proceed(self, worker, view):
+        return True
+
+
+async def test_a_policy_that_raises_when_it_is_asked_beforehand_takes_the_server_down():
+    policy = Broken()
+    house = home(sync=policy)
+    await house.start()
+    async with house.worker("a", give_up_s=1.0) as ps:
+        await ps.init()
+        await ps.sync(update(1))
+        policy.armed = True
+        ticket = ps.sync(update(1))
+        with pytest.raises(ZeroDivisionError, match="a bug in a policy"):
+            await answer(house.server.wait())
+        assert ps.connections == 1  # at once, and not when somebody comes or goes
+        with pytest.raises(AiopsError):
+            await ticket
+    with pytest.raises(ZeroDivisionError):
+        await house.server.stop()
