@@ -292,10 +292,8 @@ def test_a_bug_in_a_landing_is_told_of_and_the_lane_lives_on(lane, pair):
 def test_a_lane_closed_with_a_move_left_gives_it_up_and_starts_again(lane, pair, kind, stopped):
     for _ in range(10):
         (ours, _), told, memory = pair(), Told(), array(LARGE)
-        if kind == "send":
-            move = Send(ours, view(memory), told)
-        else:
-            move = Receive(ours, Landing(view(memory)), LARGE, told)
+        receive = Receive(ours, Landing(view(memory)), LARGE, told)
+        move = receive if kind == "receive" else Send(ours, view(memory), told)
         lane.start(move)
         turn(lane, pair)
         if stopped:
