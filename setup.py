@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from glob import glob
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
@@ -27,7 +28,7 @@ def kernel(name: str) -> Extension:
         f"aiops.kernels._{name}",
         [f"src_ext/{name}.pyx"],
         include_dirs=["src_ext"],
-        depends=["src_ext/simd.h", "src_ext/simd.pxd", "src_ext/topk.h", "src_ext/half.h"],
+        depends=[*glob("src_ext/*.h"), *glob("src_ext/*.pxd")],
         extra_compile_args=[*(CHECKED if DEBUG else FAST), *EXACT],
         extra_link_args=["-fsanitize=undefined"] if DEBUG else [],
     )

@@ -1,0 +1,141 @@
+/* What a selection decides from the passes of topk.h: which values to collect, and which of those
+ * collected are the k largest.
+ */
+#ifndef AIOPS_SELECT_H
+#define AIOPS_SELECT_H
+
+#include "topk.h"
+
+enum {
+    AIOPS_FEWEST_LINES = 64,
+    AIOPS_MOST_LINES = 4096,
+    /* Below so many values a sample costs what it saves. */
+    AIOPS_SMALLEST_SAMPLED = 4096,
+};
+
+/* What a sample says. Some more than k values reach `low`, some fewer `sure`, most likely; the
+ * candidates, which reach `low`, are `rare` if most blocks have none. */
+typedef struct {
+    uint32_t low, sure;
+    int rare;
+} aiops_aim;
+
+/* A sample of n^(2/3) values: a larger one costs more than the candidates that it spares. */
+static ptrdiff_t aiops_lines(ptrdiff_t n)
+{
+    ptrdiff_t lines = AIOPS_FEWEST_LINES;
+    const double due = cbrt((double)n) * cbrt((double)n) / AIOPS_LANES;
+    while (lines < AIOPS_MOST_LINES && (double)lines < due)
+        lines *= 2;
+    return lines;
+}
+
+/* Whether candidates are collected: not for so many that the scratch would outgrow x. */
+static int aiops_has_room(ptrdiff_t n, ptrdiff_t k)
+{
+    return n >= AIOPS_SMALLEST_SAMPLED && 0 < k && k <= n / 4;
+}
+
+/* For how many candidates there must be room. */
+static ptrdiff_t aiops_room(ptrdiff_t n, ptrdiff_t k)
+{
+    const ptrdiff_t least = 2 * (AIOPS_CHUNK + AIOPS_SPILL);
+    if (!aiops_has_room(n, k))
+        return least;
+    const double due = (double)k / (double)n * (double)(aiops_lines(n) * AIOPS_LANES);
+    const double more = 12 * (sqrt(due) + 1) / due;
+    const ptrdiff_t room = k + (ptrdiff_t)((double)k * (more > 0.25 ? more : 0.25));
+    return (room < n ? room : n) + least;
+}
+
+/* `key` has room for two samples. The bounds lie six standard deviations of an even sample to each
+ * side of k, and 24 at the second attempt, as data in clumps may defeat the first; then there is
+ * no guess at all. */
+static aiops_aim
+aiops_aim_at(int level, const float *x, const float *update, ptrdiff_t n, ptrdiff_t k,
+             int attempt, uint32_t *key)
+{
+    const ptrdiff_t lines = aiops_lines(n), size = lines * AIOPS_LANES;
+    const double share = (double)k / (double)n, due = share * (double)size;
+    const double spread = (attempt ? 24 : 6) * sqrt(due * (1 - share)) + 6;
+    const ptrdiff_t more = (ptrdiff_t)(due + spread), fewer = (ptrdiff_t)(due - spread);
+    aiops_aim aim = {0, AIOPS_NEVER, more * AIOPS_BLOCK < size};
+    if (attempt > 1)
+        return aim;
+    aiops_sample(x, update, n, lines, 0x9E3779B97F4A7C15u + (uint64_t)attempt, key);
+    if (more <= size) {
+        const aiops_cut cut =
+            aiops_cut_at(level, key, size, more, 0, AIOPS_NEVER - 1, key + size);
+        aim.low = cut.sure - (cut.ties > 0);
+        /* NaN and infinity must stay candidates. */
+        if (aim.low > AIOPS_INFINITY_BITS)
+            aim.low = AIOPS_INFINITY_BITS;
+    }
+    if (fewer > 0) {
+        const uint32_t span = AIOPS_NEVER - 1 - aim.low;
+        const ptrdiff_t some = aiops_keep(level, key, size, aim.low, span, key);
+        aim.sure = aiops_cut_at(level, key, some, fewer, aim.low, span, key).sure;
+        if (aim.sure <= aim.low)
+            aim.sure = aim.low + 1;
+    }
+    return aim;
+}
+
+/* Takes the k largest of m values, none of which is below `low`; those from `sure` on need no
+ * search unless they are too many. The outputs may be the inputs. */
+static aiops_cut
+aiops_finish(int level, const float *x, const uint32_t *from, ptrdiff_t m, ptrdiff_t k,
+             uint32_t low, uint32_t sure, uint32_t *key, uint32_t *index, float *value)
+{
+    ptrdiff_t band = aiops_keep(level, x, m, low, sure - 1 - low, key), above = m - band;
+    aiops_cut cut = {sure, 0};
+    if (above > k) {
+        low = sure;
+        sure = AIOPS_NEVER;
+        above = 0;
+        band = aiops_keep(level, x, m, low, sure - 1 - low, key);
+    }
+    if (above < k)
+        cut = aiops_cut_at(level, key, band, k - above, low, sure - 1 - low, key);
+    aiops_take(level, x, from, m, cut, index, value, k);
+    return cut;
+}
+
+/* Where the k largest of x end, if that lies in [low, sure) and `above` values lie over it: found
+ * in a few passes, with no scratch. */
+static aiops_cut
+aiops_cut_by_counting(int level, const float *x, ptrdiff_t n, ptrdiff_t k, uint32_t low,
+                      uint32_t sure, ptrdiff_t above)
+{
+    aiops_histogram seen;
+    uint32_t span = sure - 1 - low;
+    for (int shift = aiops_width(span); shift > 0;) {
+        const int width = shift < AIOPS_WIDE ? shift : AIOPS_WIDE;
+        shift -= width;
+        aiops_clear(&seen, width);
+        aiops_count(level, x, n, low, span, shift, &seen);
+        const uint32_t bucket = aiops_bucket(&seen, width, k, &above);
+        low += bucket << shift;
+        span = (1u << shift) - 1;
+        if (above + aiops_held(&seen, bucket) == k)
+            return (aiops_cut){low, 0};
+    }
+    return (aiops_cut){low + 1, k - above};
+}
+
+/* The same from a guess, or from none where it fails; and where x is not finite, its position. */
+static aiops_cut
+aiops_cut_of_all(int level, const float *x, ptrdiff_t n, ptrdiff_t k, uint32_t *key,
+                 ptrdiff_t *bad)
+{
+    const aiops_aim aim = aiops_aim_at(level, x, NULL, n, k, 0, key);
+    const aiops_tally tally = aiops_tally_of(x, n, aim.low, aim.sure);
+    *bad = tally.nonfinite ? aiops_first_nonfinite(x, n) : -1;
+    if (*bad >= 0)
+        return (aiops_cut){0, 0};
+    if (tally.high < k && k <= tally.low)
+        return aiops_cut_by_counting(level, x, n, k, aim.low, aim.sure, tally.high);
+    return aiops_cut_by_counting(level, x, n, k, 0, AIOPS_NEVER, 0);
+}
+
+#endif
