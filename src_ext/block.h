@@ -34,9 +34,6 @@ typedef uint64_t aiops_mask(const float *x, uint32_t low);
 typedef void aiops_emit(const float *x, const uint32_t *from, uint32_t at, uint64_t hit,
                         uint32_t *index, float *value);
 
-/* Stores a block of sums, 64-byte aligned. */
-typedef void aiops_put(float *out, const float *total);
-
 /* The place of the highest set bit; there must be one. */
 AIOPS_INLINE int aiops_highest(uint64_t hit)
 {
@@ -61,6 +58,22 @@ aiops_emit_bits(const float *x, const uint32_t *from, uint32_t at, uint64_t hit,
     }
 }
 
+/* For one hit or two, which is what a block has where candidates are rare: both are written
+ * without a branch, the second one whatever it is. */
+AIOPS_INLINE void
+aiops_emit_pair(const float *x, uint32_t at, uint64_t hit, uint32_t *index, float *value)
+{
+    const int first = aiops_lowest(hit);
+    const uint64_t rest = hit & (hit - 1);
+    const int second = aiops_lowest(rest | (uint64_t)1 << 63);
+    index[0] = at + (uint32_t)first;
+    value[0] = x[first];
+    index[1] = at + (uint32_t)second;
+    value[1] = x[second];
+    if (rest & (rest - 1))
+        aiops_emit_bits(x, NULL, at, rest & (rest - 1), index + 2, value + 2);
+}
+
 /* The compiler vectorises the comparison; a multiplication gathers eight of its bytes into bits. */
 static inline uint64_t aiops_mask_portable(const float *x, uint32_t low)
 {
@@ -75,11 +88,6 @@ static inline uint64_t aiops_mask_portable(const float *x, uint32_t low)
         hit |= bits * 0x0102040810204080u >> 56 << j;
     }
     return hit;
-}
-
-static inline void aiops_put_portable(float *out, const float *total)
-{
-    memcpy(out, total, AIOPS_BLOCK * sizeof *out);
 }
 
 #if AIOPS_X86
@@ -124,13 +132,6 @@ aiops_emit_avx2(const float *x, const uint32_t *from, uint32_t at, uint64_t hit,
     }
 }
 
-/* Sums that are not read again soon need not be fetched into the cache before they are written. */
-AIOPS_TARGET_AVX2 static inline void aiops_put_past_avx2(float *out, const float *total)
-{
-    for (int j = 0; j < AIOPS_BLOCK; j += 8)
-        _mm256_stream_ps(out + j, _mm256_load_ps(total + j));
-}
-
 AIOPS_TARGET_AVX512 static inline uint64_t aiops_mask_avx512(const float *x, uint32_t low)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff), lows = _mm512_set1_epi32((int)low);
@@ -142,41 +143,24 @@ AIOPS_TARGET_AVX512 static inline uint64_t aiops_mask_avx512(const float *x, uin
     return hit;
 }
 
-/* Picks 16 of the 64 lanes of four registers; all lanes are below 64. */
-AIOPS_TARGET_AVX512 static inline __m512i
-aiops_pick(__m512i a, __m512i b, __m512i c, __m512i d, __m512i lane)
-{
-    const __mmask16 second = _mm512_test_epi32_mask(lane, _mm512_set1_epi32(32));
-    return _mm512_mask_blend_epi32(
-        second, _mm512_permutex2var_epi32(a, lane, b), _mm512_permutex2var_epi32(c, lane, d));
-}
-
-/* The lanes of all set bits are compressed as bytes, once, and 16 at a time looked up: four times
- * fewer steps than compressing each register where a block has 16 hits or less. */
-AIOPS_TARGET_AVX512 static inline void
-aiops_emit_avx512(const float *x, const uint32_t *from, uint32_t at, uint64_t hit,
-                  uint32_t *index, float *value)
+/* Four registers of values whose hits are few: the lanes of all set bits are compressed as bytes,
+ * once, and 16 at a time looked up in the registers. Compressing each register, and storing what
+ * may be nothing, takes twice as long. */
+AIOPS_TARGET_AVX512 AIOPS_INLINE void
+aiops_emit_few_avx512(__m512i a, __m512i b, __m512i c, __m512i d, uint32_t at, uint64_t hit,
+                      uint32_t *index, float *value)
 {
     const __m512i bytes = _mm512_add_epi8(
         _mm512_set4_epi32(0x0f0e0d0c, 0x0b0a0908, 0x07060504, 0x03020100),
         _mm512_setr_epi64(0, 0, 0x1010101010101010, 0x1010101010101010, 0x2020202020202020,
                           0x2020202020202020, 0x3030303030303030, 0x3030303030303030));
     __m512i lanes = _mm512_maskz_compress_epi8(hit, bytes);
-    const __m512i a = _mm512_loadu_si512(x), b = _mm512_loadu_si512(x + 16);
-    const __m512i c = _mm512_loadu_si512(x + 32), d = _mm512_loadu_si512(x + 48);
-    __m512i e = a, f = b, g = c, h = d;
-    if (from) {
-        e = _mm512_loadu_si512(from);
-        f = _mm512_loadu_si512(from + 16);
-        g = _mm512_loadu_si512(from + 32);
-        h = _mm512_loadu_si512(from + 48);
-    }
     for (int left = aiops_ones(hit);;) {
         const __m512i lane = _mm512_cvtepu8_epi32(_mm512_castsi512_si128(lanes));
-        _mm512_storeu_si512(
-            index, from ? aiops_pick(e, f, g, h, lane)
-                        : _mm512_add_epi32(lane, _mm512_set1_epi32((int)at)));
-        _mm512_storeu_si512(value, aiops_pick(a, b, c, d, lane));
+        const __mmask16 upper = _mm512_test_epi32_mask(lane, _mm512_set1_epi32(32));
+        _mm512_storeu_si512(index, _mm512_add_epi32(lane, _mm512_set1_epi32((int)at)));
+        _mm512_storeu_si512(value, _mm512_mask_blend_epi32(
+            upper, _mm512_permutex2var_epi32(a, lane, b), _mm512_permutex2var_epi32(c, lane, d)));
         left -= 16;
         if (left <= 0)
             return;
@@ -186,10 +170,25 @@ aiops_emit_avx512(const float *x, const uint32_t *from, uint32_t at, uint64_t hi
     }
 }
 
-AIOPS_TARGET_AVX512 static inline void aiops_put_past_avx512(float *out, const float *total)
+/* With names of their own the values are candidates, of which most are taken. */
+AIOPS_TARGET_AVX512 static inline void
+aiops_emit_avx512(const float *x, const uint32_t *from, uint32_t at, uint64_t hit,
+                  uint32_t *index, float *value)
 {
-    for (int j = 0; j < AIOPS_BLOCK; j += 16)
-        _mm512_stream_ps(out + j, _mm512_load_ps(total + j));
+    if (!from) {
+        aiops_emit_few_avx512(_mm512_loadu_si512(x), _mm512_loadu_si512(x + 16),
+                              _mm512_loadu_si512(x + 32), _mm512_loadu_si512(x + 48), at, hit,
+                              index, value);
+        return;
+    }
+    for (int j = 0; j < AIOPS_BLOCK; j += 16) {
+        const __mmask16 part = (__mmask16)(hit >> j);
+        const __m512i name = _mm512_loadu_si512(from + j), bits = _mm512_loadu_si512(x + j);
+        _mm512_storeu_si512(index, _mm512_maskz_compress_epi32(part, name));
+        _mm512_storeu_si512(value, _mm512_maskz_compress_epi32(part, bits));
+        index += aiops_ones(part);
+        value += aiops_ones(part);
+    }
 }
 
 #endif

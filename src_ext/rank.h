@@ -11,11 +11,15 @@
 
 #include "block.h"
 
-/* Bits that a pass decides. A few values are found sooner in more passes over fewer buckets, most
- * of which are empty. */
-enum { AIOPS_WIDE = 11, AIOPS_NARROW = 8, AIOPS_LARGEST_NARROW = 4096 };
-enum { AIOPS_BUCKETS = 1 << AIOPS_WIDE, AIOPS_TABLES = 4 };
-enum { AIOPS_SUBSAMPLE = 1024, AIOPS_SMALLEST_NARROWED = 8 * AIOPS_SUBSAMPLE };
+enum {
+    /* Bits that a pass decides by counting. */
+    AIOPS_DIGIT = 11,
+    AIOPS_BUCKETS = 1 << AIOPS_DIGIT,
+    AIOPS_TABLES = 4,
+    AIOPS_SUBSAMPLE = 1024,
+    /* So few values are compared with bound after bound sooner than they are counted. */
+    AIOPS_LARGEST_BISECTED = 4096,
+};
 
 /* No finite value, infinity or NaN has this magnitude. */
 #define AIOPS_NEVER AIOPS_SIGN_BIT
@@ -150,16 +154,44 @@ aiops_count_keys(const uint32_t *key, ptrdiff_t m, uint32_t low, int shift, aiop
         seen->count[(key[i] - low) >> shift & (AIOPS_BUCKETS - 1)][0]++;
 }
 
-/* Digit by digit; see aiops_cut_at for the arguments. */
+AIOPS_CLONES static ptrdiff_t aiops_reach_one(const uint32_t *key, ptrdiff_t m, uint32_t low)
+{
+    uint32_t reach = 0;
+    for (ptrdiff_t i = 0; i < m; i++)
+        reach += key[i] >= low;
+    return reach;
+}
+
+/* By halves of the interval; see aiops_cut_at for the arguments. */
+static aiops_cut
+aiops_cut_by_halves(const uint32_t *key, ptrdiff_t m, ptrdiff_t rank, uint32_t low, uint32_t span)
+{
+    ptrdiff_t above = 0;
+    while (span > 0) {
+        const uint32_t half = span / 2 + 1;
+        const ptrdiff_t reach = aiops_reach_one(key, m, low + half);
+        if (reach == rank)
+            return (aiops_cut){low + half, 0};
+        if (reach > rank) {
+            low += half;
+            span -= half;
+        } else {
+            above = reach;
+            span = half - 1;
+        }
+    }
+    return (aiops_cut){low + 1, rank - above};
+}
+
+/* Digit by digit; `key` is lost. */
 static aiops_cut
 aiops_cut_by_digits(int level, uint32_t *key, ptrdiff_t m, ptrdiff_t rank, uint32_t low,
                     uint32_t span)
 {
     aiops_histogram seen;
-    const int digit = m > AIOPS_LARGEST_NARROW ? AIOPS_WIDE : AIOPS_NARROW;
     ptrdiff_t above = 0;
-    for (int shift = aiops_width(span); shift > 0;) {
-        const int width = shift < digit ? shift : digit;
+    for (int shift = aiops_width(span); shift > 0 && m > AIOPS_LARGEST_BISECTED;) {
+        const int width = shift < AIOPS_DIGIT ? shift : AIOPS_DIGIT;
         shift -= width;
         aiops_clear(&seen, width);
         aiops_count_keys(key, m, low, shift, &seen);
@@ -168,10 +200,11 @@ aiops_cut_by_digits(int level, uint32_t *key, ptrdiff_t m, ptrdiff_t rank, uint3
         if (above + aiops_held(&seen, bucket) == rank)
             /* The whole bucket is wanted, so the bits below it do not matter. */
             return (aiops_cut){low, 0};
+        span = (1u << shift) - 1;
         if (shift)
-            m = aiops_keep(level, key, m, low, (1u << shift) - 1, key);
+            m = aiops_keep(level, key, m, low, span, key);
     }
-    return (aiops_cut){low + 1, rank - above};
+    return aiops_cut_by_halves(key, m, rank - above, low, span);
 }
 
 /* The cut at about `rank` among every stride-th key. */
@@ -186,8 +219,8 @@ aiops_cut_of_subsample(const uint32_t *key, ptrdiff_t m, double rank, uint32_t l
         return low + span;
     if (rank > AIOPS_SUBSAMPLE)
         return low;
-    const aiops_cut cut = aiops_cut_by_digits(
-        AIOPS_PORTABLE, sub, AIOPS_SUBSAMPLE, (ptrdiff_t)rank, low, span);
+    const aiops_cut cut =
+        aiops_cut_by_halves(sub, AIOPS_SUBSAMPLE, (ptrdiff_t)rank, low, span);
     return cut.sure - (cut.ties > 0);
 }
 
@@ -197,7 +230,7 @@ static aiops_cut
 aiops_cut_at(int level, const uint32_t *key, ptrdiff_t m, ptrdiff_t rank, uint32_t low,
              uint32_t span, uint32_t *room)
 {
-    if (m >= AIOPS_SMALLEST_NARROWED) {
+    if (m > AIOPS_LARGEST_BISECTED) {
         const double share = (double)rank / (double)m, due = share * AIOPS_SUBSAMPLE;
         const double spread = 4 * sqrt(due * (1 - share)) + 2;
         const uint32_t from = aiops_cut_of_subsample(key, m, due + spread, low, span);

@@ -10,7 +10,7 @@ enum {
     AIOPS_FEWEST_LINES = 64,
     AIOPS_MOST_LINES = 4096,
     /* Below so many values a sample costs what it saves. */
-    AIOPS_SMALLEST_SAMPLED = 4096,
+    AIOPS_SMALLEST_SAMPLED = 2048,
 };
 
 /* What a sample says. Some more than k values reach `low`, some fewer `sure`, most likely; the
@@ -24,8 +24,8 @@ typedef struct {
 static ptrdiff_t aiops_lines(ptrdiff_t n)
 {
     ptrdiff_t lines = AIOPS_FEWEST_LINES;
-    const double due = cbrt((double)n) * cbrt((double)n) / AIOPS_LANES;
-    while (lines < AIOPS_MOST_LINES && (double)lines < due)
+    const double due = cbrt((double)n) * cbrt((double)n) / AIOPS_LINE;
+    while (lines < AIOPS_MOST_LINES && 1.5 * (double)lines < due)
         lines *= 2;
     return lines;
 }
@@ -42,24 +42,25 @@ static ptrdiff_t aiops_room(ptrdiff_t n, ptrdiff_t k)
     const ptrdiff_t least = 2 * (AIOPS_CHUNK + AIOPS_SPILL);
     if (!aiops_has_room(n, k))
         return least;
-    const double due = (double)k / (double)n * (double)(aiops_lines(n) * AIOPS_LANES);
+    const double due = (double)k / (double)n * (double)(aiops_lines(n) * AIOPS_LINE);
     const double more = 12 * (sqrt(due) + 1) / due;
     const ptrdiff_t room = k + (ptrdiff_t)((double)k * (more > 0.25 ? more : 0.25));
     return (room < n ? room : n) + least;
 }
 
-/* `key` has room for two samples. The bounds lie six standard deviations of an even sample to each
- * side of k, and 24 at the second attempt, as data in clumps may defeat the first; then there is
- * no guess at all. */
+/* `key` has room for two samples. The lower bound lies five standard deviations of an even sample
+ * below k: a pass is lost if fewer reach it. At the second attempt it is 24, as data in clumps may
+ * defeat the first, and then there is no guess at all. */
 static aiops_aim
 aiops_aim_at(int level, const float *x, const float *update, ptrdiff_t n, ptrdiff_t k,
              int attempt, uint32_t *key)
 {
-    const ptrdiff_t lines = aiops_lines(n), size = lines * AIOPS_LANES;
+    const ptrdiff_t lines = aiops_lines(n), size = lines * AIOPS_LINE;
     const double share = (double)k / (double)n, due = share * (double)size;
-    const double spread = (attempt ? 24 : 6) * sqrt(due * (1 - share)) + 6;
-    const ptrdiff_t more = (ptrdiff_t)(due + spread), fewer = (ptrdiff_t)(due - spread);
-    aiops_aim aim = {0, AIOPS_NEVER, more * AIOPS_BLOCK < size};
+    const double deviation = sqrt(due * (1 - share)) + 1;
+    const ptrdiff_t more = (ptrdiff_t)(due + (attempt ? 24 : 5) * deviation);
+    const ptrdiff_t fewer = (ptrdiff_t)(due - (attempt ? 24 : 4) * deviation);
+    aiops_aim aim = {0, AIOPS_NEVER, more * AIOPS_BLOCK < 2 * size};
     if (attempt > 1)
         return aim;
     aiops_sample(x, update, n, lines, 0x9E3779B97F4A7C15u + (uint64_t)attempt, key);
@@ -110,7 +111,7 @@ aiops_cut_by_counting(int level, const float *x, ptrdiff_t n, ptrdiff_t k, uint3
     aiops_histogram seen;
     uint32_t span = sure - 1 - low;
     for (int shift = aiops_width(span); shift > 0;) {
-        const int width = shift < AIOPS_WIDE ? shift : AIOPS_WIDE;
+        const int width = shift < AIOPS_DIGIT ? shift : AIOPS_DIGIT;
         shift -= width;
         aiops_clear(&seen, width);
         aiops_count(level, x, n, low, span, shift, &seen);

@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t
 
 cdef extern from "select.h" nogil:
     enum:
-        AIOPS_LANES
+        AIOPS_LINE
         AIOPS_SMALLEST_SAMPLED
     const uint32_t AIOPS_INFINITY_BITS, AIOPS_NEVER
     ctypedef struct Aim "aiops_aim":
@@ -33,7 +33,7 @@ cdef extern from "select.h" nogil:
         uint32_t* key,
     ) noexcept
     void aiops_collect(int level, Scan* scan, bint rare) noexcept
-    void aiops_feed(int level, Scan* scan, Step* step, bint streamed) noexcept
+    void aiops_feed(int level, Scan* scan, Step* step) noexcept
     Cut aiops_finish(
         int level, const float* x, const uint32_t* names, Py_ssize_t m, Py_ssize_t k,
         uint32_t low, uint32_t sure, uint32_t* key, uint32_t* index, float* value,

@@ -13,7 +13,10 @@
 enum {
     /* Blocks are scanned so many at a time, which keeps them in the first-level cache. */
     AIOPS_CHUNK = 64 * AIOPS_BLOCK,
-    AIOPS_LANES = 16,
+    /* A sample takes whole cache lines. */
+    AIOPS_LINE = 16,
+    /* Three vectors of so many values leave nothing of use in the cache. */
+    AIOPS_SMALLEST_PAST = 1 << 22,
 };
 
 /* A walk over x that collects candidates. */
@@ -33,7 +36,7 @@ typedef struct {
     float *out;
     uint32_t sure;              /* magnitudes from here on are zero in `out` */
     ptrdiff_t phase;            /* the first position that is squared into energy[0] */
-    double energy[AIOPS_LANES]; /* each position's square goes to one lane, in order */
+    double energy[AIOPS_BLOCK]; /* of every 64th position, added in order */
 } aiops_feedback;
 
 /* How many values have a magnitude of at least `low`, of at least `high`, and none. */
@@ -54,7 +57,7 @@ static void aiops_scan_singly(aiops_scan *scan, aiops_feedback *step, ptrdiff_t 
             scan->value[scan->some++] = x;
         }
         if (step) {
-            step->energy[(scan->at - step->phase) & (AIOPS_LANES - 1)] += (double)x * (double)x;
+            step->energy[(scan->at - step->phase) & (AIOPS_BLOCK - 1)] += (double)x * (double)x;
             step->out[scan->at] = key >= step->sure ? 0.0f : x;
         }
     }
@@ -80,8 +83,8 @@ AIOPS_INLINE void aiops_scan_by(aiops_mask *mask, aiops_emit *emit, aiops_scan *
             }
             for (; any; any &= any - 1) {
                 const int b = aiops_lowest(any);
-                emit(x + b * AIOPS_BLOCK, NULL, at + (uint32_t)(b * AIOPS_BLOCK), hit[b],
-                     scan->index + some, scan->value + some);
+                aiops_emit_pair(x + b * AIOPS_BLOCK, at + (uint32_t)(b * AIOPS_BLOCK), hit[b],
+                                scan->index + some, scan->value + some);
                 some += aiops_ones(hit[b]);
             }
         } else {
@@ -99,38 +102,99 @@ AIOPS_INLINE void aiops_scan_by(aiops_mask *mask, aiops_emit *emit, aiops_scan *
     }
 }
 
-/* The same with an error-feedback step. Everything is read and written once. */
+/* Whole blocks of an error-feedback step. Each place of a block has an energy of its own: fewer
+ * would make a chain of additions that is slower than memory. */
 AIOPS_INLINE void
-aiops_feed_by(aiops_mask *mask, aiops_emit *emit, aiops_put *put, aiops_scan *scan,
-              aiops_feedback *step)
+aiops_feed_blocks(aiops_mask *mask, aiops_emit *emit, aiops_scan *scan, aiops_feedback *step,
+                  int blocks)
 {
     const uint32_t low = scan->low, sure = step->sure;
-    while (scan->at < scan->n && scan->room - scan->some >= AIOPS_CHUNK + AIOPS_SPILL) {
-        const ptrdiff_t left = (scan->n - scan->at) / AIOPS_BLOCK;
-        const int blocks = left < AIOPS_CHUNK / AIOPS_BLOCK ? (int)left : AIOPS_CHUNK / AIOPS_BLOCK;
-        double energy[AIOPS_LANES];
-        memcpy(energy, step->energy, sizeof energy);
-        for (int b = 0; b < blocks; b++, scan->at += AIOPS_BLOCK) {
-            const float *x = scan->x + scan->at, *update = step->update + scan->at;
-            AIOPS_ALIGNED float total[AIOPS_BLOCK];
-            for (int j = 0; j < AIOPS_BLOCK; j++)
-                total[j] = x[j] + update[j];
-            for (int j = 0; j < AIOPS_BLOCK; j += AIOPS_LANES)
-                for (int lane = 0; lane < AIOPS_LANES; lane++)
-                    energy[lane] += (double)total[j + lane] * (double)total[j + lane];
-            const uint64_t hit = mask(total, low);
-            emit(total, NULL, (uint32_t)scan->at, hit, scan->index + scan->some,
-                 scan->value + scan->some);
-            scan->some += aiops_ones(hit);
-            for (int j = 0; j < AIOPS_BLOCK; j++)
-                total[j] = aiops_magnitude(total[j]) >= sure ? 0.0f : total[j];
-            put(step->out + scan->at, total);
+    for (; blocks > 0; blocks--, scan->at += AIOPS_BLOCK) {
+        const float *x = scan->x + scan->at, *update = step->update + scan->at;
+        float *out = step->out + scan->at, total[AIOPS_BLOCK];
+        for (int j = 0; j < AIOPS_BLOCK; j++) {
+            total[j] = x[j] + update[j];
+            step->energy[j] += (double)total[j] * (double)total[j];
         }
-        memcpy(step->energy, energy, sizeof energy);
-        if (blocks < AIOPS_CHUNK / AIOPS_BLOCK)
-            aiops_scan_singly(scan, step, scan->n - scan->at);
+        const uint64_t hit = mask(total, low);
+        emit(total, NULL, (uint32_t)scan->at, hit, scan->index + scan->some,
+             scan->value + scan->some);
+        scan->some += aiops_ones(hit);
+        for (int j = 0; j < AIOPS_BLOCK; j++)
+            out[j] = aiops_magnitude(total[j]) >= sure ? 0.0f : total[j];
     }
 }
+
+#if AIOPS_X86
+
+/* A quarter of a block: the sum is stored, its squares are added to two energies and it is
+ * returned as bits. */
+AIOPS_TARGET_AVX512 AIOPS_INLINE __m512i
+aiops_feed_quarter(const float *x, const float *update, float *out, uint32_t sure, int past,
+                   __m512d *first, __m512d *second)
+{
+    const __m512 total = _mm512_add_ps(_mm512_loadu_ps(x), _mm512_loadu_ps(update));
+    const __m512i bits = _mm512_castps_si512(total);
+    const __m512i key = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+    const __mmask16 kept = _mm512_cmplt_epu32_mask(key, _mm512_set1_epi32((int)sure));
+    if (past)
+        _mm512_stream_ps(out, _mm512_maskz_mov_ps(kept, total));
+    else
+        _mm512_storeu_ps(out, _mm512_maskz_mov_ps(kept, total));
+    const __m512d a = _mm512_cvtps_pd(_mm512_castps512_ps256(total));
+    const __m512d b = _mm512_cvtps_pd(
+        _mm256_castsi256_ps(_mm512_extracti64x4_epi64(bits, 1)));
+    /* The square of a float is exact in a double, so that one rounding is what two would give. */
+    *first = _mm512_fmadd_pd(a, a, *first);
+    *second = _mm512_fmadd_pd(b, b, *second);
+    return bits;
+}
+
+AIOPS_TARGET_AVX512 AIOPS_INLINE void
+aiops_feed_blocks_avx512(aiops_scan *scan, aiops_feedback *step, int blocks, int past)
+{
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    const __m512i low = _mm512_set1_epi32((int)scan->low);
+    const uint32_t sure = step->sure;
+    const float *x = scan->x + scan->at, *update = step->update + scan->at;
+    float *out = step->out + scan->at;
+    uint32_t at = (uint32_t)scan->at;
+    ptrdiff_t some = scan->some;
+    double *energy = step->energy;
+    __m512d e0 = _mm512_loadu_pd(energy), e1 = _mm512_loadu_pd(energy + 8);
+    __m512d e2 = _mm512_loadu_pd(energy + 16), e3 = _mm512_loadu_pd(energy + 24);
+    __m512d e4 = _mm512_loadu_pd(energy + 32), e5 = _mm512_loadu_pd(energy + 40);
+    __m512d e6 = _mm512_loadu_pd(energy + 48), e7 = _mm512_loadu_pd(energy + 56);
+    for (int b = 0; b < blocks; b++) {
+        const __m512i t0 = aiops_feed_quarter(x, update, out, sure, past, &e0, &e1);
+        const __m512i t1 = aiops_feed_quarter(x + 16, update + 16, out + 16, sure, past, &e2, &e3);
+        const __m512i t2 = aiops_feed_quarter(x + 32, update + 32, out + 32, sure, past, &e4, &e5);
+        const __m512i t3 = aiops_feed_quarter(x + 48, update + 48, out + 48, sure, past, &e6, &e7);
+        const uint64_t hit =
+            (uint64_t)_mm512_cmpge_epu32_mask(_mm512_and_si512(t0, magnitude), low)
+            | (uint64_t)_mm512_cmpge_epu32_mask(_mm512_and_si512(t1, magnitude), low) << 16
+            | (uint64_t)_mm512_cmpge_epu32_mask(_mm512_and_si512(t2, magnitude), low) << 32
+            | (uint64_t)_mm512_cmpge_epu32_mask(_mm512_and_si512(t3, magnitude), low) << 48;
+        aiops_emit_few_avx512(t0, t1, t2, t3, at, hit, scan->index + some, scan->value + some);
+        some += aiops_ones(hit);
+        x += AIOPS_BLOCK;
+        update += AIOPS_BLOCK;
+        out += AIOPS_BLOCK;
+        at += AIOPS_BLOCK;
+    }
+    _mm512_storeu_pd(energy, e0);
+    _mm512_storeu_pd(energy + 8, e1);
+    _mm512_storeu_pd(energy + 16, e2);
+    _mm512_storeu_pd(energy + 24, e3);
+    _mm512_storeu_pd(energy + 32, e4);
+    _mm512_storeu_pd(energy + 40, e5);
+    _mm512_storeu_pd(energy + 48, e6);
+    _mm512_storeu_pd(energy + 56, e7);
+    scan->some = some;
+    scan->at += (ptrdiff_t)blocks * AIOPS_BLOCK;
+}
+
+#endif
 
 /* Writes every value with |x| >= sure and the first `ties` values with |x| == sure - 1, in order:
  * k of them. Another thread that writes to x can change what is taken, and no memory but this. */
@@ -257,40 +321,32 @@ aiops_tally_of(const float *x, ptrdiff_t n, uint32_t low, uint32_t high)
     return total;
 }
 
-/* Magnitudes of `lines` pieces of AIOPS_LANES values, one somewhere in every stride of x (plus
+/* Magnitudes of `lines` pieces of AIOPS_LINE values, one somewhere in every stride of x (plus
  * update, if there is one). */
 static void
 aiops_sample(const float *x, const float *update, ptrdiff_t n, ptrdiff_t lines, uint64_t seed,
              uint32_t *key)
 {
     const ptrdiff_t stride = n / lines;
-    for (ptrdiff_t line = 0; line < lines; line++, key += AIOPS_LANES) {
+    for (ptrdiff_t line = 0; line < lines; line++, key += AIOPS_LINE) {
         /* A linear congruential step: jitter keeps the sample off any period of the data. */
         seed = seed * 6364136223846793005u + 1442695040888963407u;
-        const uint64_t jitter = (seed >> 33) * (uint64_t)(stride - AIOPS_LANES + 1) >> 31;
+        const uint64_t jitter = (seed >> 33) * (uint64_t)(stride - AIOPS_LINE + 1) >> 31;
         const float *from = x + line * stride + jitter;
         const float *more = update ? update + line * stride + jitter : NULL;
-        for (int j = 0; j < AIOPS_LANES; j++)
+        for (int j = 0; j < AIOPS_LINE; j++)
             key[j] = aiops_magnitude(more ? from[j] + more[j] : from[j]);
     }
 }
 
-/* One set of functions per instruction set, `name` being its suffix and `past` its put that
- * leaves the cache out. */
-#define AIOPS_SET(target, name, emit, past)                                                      \
+/* One set of functions per instruction set, `name` being its suffix. */
+#define AIOPS_SET(target, name, emit)                                                            \
     target static void aiops_scan_##name(aiops_scan *scan, int rare)                             \
     {                                                                                            \
         if (rare)                                                                                \
             aiops_scan_by(aiops_mask_##name, emit, scan, 1);                                     \
         else                                                                                     \
             aiops_scan_by(aiops_mask_##name, emit, scan, 0);                                     \
-    }                                                                                            \
-    target static void aiops_feed_##name(aiops_scan *scan, aiops_feedback *step, int streamed)   \
-    {                                                                                            \
-        if (streamed)                                                                            \
-            aiops_feed_by(aiops_mask_##name, emit, past, scan, step);                            \
-        else                                                                                     \
-            aiops_feed_by(aiops_mask_##name, emit, aiops_put_portable, scan, step);              \
     }                                                                                            \
     target static void aiops_take_##name(const float *x, const uint32_t *from, ptrdiff_t m,      \
                                          aiops_cut cut, uint32_t *index, float *value,           \
@@ -312,10 +368,30 @@ aiops_sample(const float *x, const float *update, ptrdiff_t n, ptrdiff_t lines, 
         aiops_zero_by(aiops_mask_##name, out, index, value, k, sure);                            \
     }
 
-AIOPS_SET(, portable, aiops_emit_bits, aiops_put_portable)
+AIOPS_SET(, portable, aiops_emit_bits)
+static void aiops_feed_portable(aiops_scan *scan, aiops_feedback *step, int blocks, int past)
+{
+    (void)past;
+    aiops_feed_blocks(aiops_mask_portable, aiops_emit_bits, scan, step, blocks);
+}
+
 #if AIOPS_X86
-AIOPS_SET(AIOPS_TARGET_AVX2, avx2, aiops_emit_avx2, aiops_put_past_avx2)
-AIOPS_SET(AIOPS_TARGET_AVX512, avx512, aiops_emit_avx512, aiops_put_past_avx512)
+AIOPS_SET(AIOPS_TARGET_AVX2, avx2, aiops_emit_avx2)
+AIOPS_SET(AIOPS_TARGET_AVX512, avx512, aiops_emit_avx512)
+AIOPS_TARGET_AVX2 static void
+aiops_feed_avx2(aiops_scan *scan, aiops_feedback *step, int blocks, int past)
+{
+    (void)past;
+    aiops_feed_blocks(aiops_mask_avx2, aiops_emit_avx2, scan, step, blocks);
+}
+AIOPS_TARGET_AVX512 static void
+aiops_feed_avx512(aiops_scan *scan, aiops_feedback *step, int blocks, int past)
+{
+    if (past)
+        aiops_feed_blocks_avx512(scan, step, blocks, 1);
+    else
+        aiops_feed_blocks_avx512(scan, step, blocks, 0);
+}
 #  define AIOPS_BY_LEVEL(level, name, ...)                                                       \
       do {                                                                                       \
           if (level == AIOPS_AVX512)                                                             \
@@ -342,26 +418,44 @@ static int aiops_topk_level(int level)
     return level;
 }
 
+/* How many values come before the first whole cache line. */
+AIOPS_INLINE ptrdiff_t aiops_before_line(const float *x, ptrdiff_t n)
+{
+    const ptrdiff_t head =
+        (ptrdiff_t)((uintptr_t)0 - (uintptr_t)x) / (ptrdiff_t)sizeof *x & (AIOPS_LINE - 1);
+    return head < n ? head : n;
+}
+
+/* Whole cache lines are read: numpy's large arrays begin 16 bytes into one, and a register that
+ * straddles two costs a tenth of the time. */
 static void aiops_collect(int level, aiops_scan *scan, int rare)
 {
+    if (scan->at == 0)
+        aiops_scan_singly(scan, NULL, aiops_before_line(scan->x, scan->n));
     AIOPS_BY_LEVEL(level, scan, scan, rare);
 }
 
-/* A large sum past the cache: it costs no reading of `out` then, yet whole cache lines only. */
-static void aiops_feed(int level, aiops_scan *scan, aiops_feedback *step, int streamed)
+/* The same with an error-feedback step: everything is read once and written once. A large sum in
+ * memory of its own is written past the cache, which saves reading `out` before. */
+static void aiops_feed(int level, aiops_scan *scan, aiops_feedback *step)
 {
-#if AIOPS_X86
-    if (streamed && level != AIOPS_PORTABLE) {
-        if (scan->at == 0) {
-            step->phase = (ptrdiff_t)(-(uintptr_t)step->out / sizeof *step->out % AIOPS_LANES);
-            aiops_scan_singly(scan, step, step->phase);
-        }
-        AIOPS_BY_LEVEL(level, feed, scan, step, 1);
-        _mm_sfence();
-        return;
+    const int past = level == AIOPS_AVX512 && scan->n >= AIOPS_SMALLEST_PAST
+                     && step->out != scan->x && step->out != step->update;
+    if (scan->at == 0) {
+        step->phase = aiops_before_line(step->out, scan->n);
+        aiops_scan_singly(scan, step, step->phase);
     }
+    while (scan->at < scan->n && scan->room - scan->some >= AIOPS_CHUNK + AIOPS_SPILL) {
+        const ptrdiff_t left = (scan->n - scan->at) / AIOPS_BLOCK;
+        const int blocks = left < AIOPS_CHUNK / AIOPS_BLOCK ? (int)left : AIOPS_CHUNK / AIOPS_BLOCK;
+        AIOPS_BY_LEVEL(level, feed, scan, step, blocks, past);
+        if (blocks < AIOPS_CHUNK / AIOPS_BLOCK)
+            aiops_scan_singly(scan, step, scan->n - scan->at);
+    }
+#if AIOPS_X86
+    if (past)
+        _mm_sfence();
 #endif
-    AIOPS_BY_LEVEL(level, feed, scan, step, 0);
 }
 
 static void
@@ -393,26 +487,26 @@ aiops_restore(float *out, const uint32_t *index, const float *value, ptrdiff_t s
         out[index[i]] = value[i];
 }
 
-/* The sum of squares, in the lanes of the position. */
+/* The sum of all squares. */
 static double aiops_energy(const aiops_feedback *step)
 {
     double total = 0;
-    for (ptrdiff_t lane = 0; lane < AIOPS_LANES; lane++)
-        total += step->energy[(lane - step->phase) & (AIOPS_LANES - 1)];
+    for (ptrdiff_t place = 0; place < AIOPS_BLOCK; place++)
+        total += step->energy[(place - step->phase) & (AIOPS_BLOCK - 1)];
     return total;
 }
 
-static double aiops_energy_of(const float *x, ptrdiff_t n)
+AIOPS_CLONES static double aiops_energy_of(const float *x, ptrdiff_t n)
 {
-    double energy[AIOPS_LANES] = {0}, total = 0;
+    double energy[AIOPS_BLOCK] = {0}, total = 0;
     ptrdiff_t i = 0;
-    for (; i + AIOPS_LANES <= n; i += AIOPS_LANES)
-        for (int lane = 0; lane < AIOPS_LANES; lane++)
-            energy[lane] += (double)x[i + lane] * (double)x[i + lane];
+    for (; i + AIOPS_BLOCK <= n; i += AIOPS_BLOCK)
+        for (int j = 0; j < AIOPS_BLOCK; j++)
+            energy[j] += (double)x[i + j] * (double)x[i + j];
     for (; i < n; i++)
-        energy[i % AIOPS_LANES] += (double)x[i] * (double)x[i];
-    for (int lane = 0; lane < AIOPS_LANES; lane++)
-        total += energy[lane];
+        energy[i % AIOPS_BLOCK] += (double)x[i] * (double)x[i];
+    for (int place = 0; place < AIOPS_BLOCK; place++)
+        total += energy[place];
     return total;
 }
 

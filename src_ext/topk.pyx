@@ -13,7 +13,7 @@ from libc.string cimport memset
 
 from select cimport (
     AIOPS_INFINITY_BITS,
-    AIOPS_LANES,
+    AIOPS_LINE,
     AIOPS_NEVER,
     AIOPS_SMALLEST_SAMPLED,
     Aim,
@@ -37,13 +37,9 @@ from select cimport (
 )
 from simd cimport aiops_first_nonfinite, aiops_simd_level
 
-cdef enum:
-    # From so many values on the sum of a step leaves nothing of use in the cache.
-    SMALLEST_STREAMED = 1 << 22
-
 
 cdef Py_ssize_t _walk(
-    int level, Scan* scan, Step* step, Py_ssize_t k, bint rare, bint streamed, uint32_t* key
+    int level, Scan* scan, Step* step, Py_ssize_t k, bint rare, uint32_t* key
 ) noexcept nogil:
     # Collects the candidates of all of x, of which there may be fewer than k. Returns -1, or the
     # position of the first value that is not finite: NaN and infinity are always candidates.
@@ -54,7 +50,7 @@ cdef Py_ssize_t _walk(
         if step == NULL:
             aiops_collect(level, scan, rare)
         else:
-            aiops_feed(level, scan, step, streamed)
+            aiops_feed(level, scan, step)
         bad = aiops_first_nonfinite(scan.value, scan.some)
         if bad < 0 and scan.at == scan.n:
             return -1
@@ -74,12 +70,12 @@ cdef Py_ssize_t _walk(
     while step != NULL and scan.at < scan.n:
         # The whole sum is written, whatever it holds.
         scan.some = 0
-        aiops_feed(level, scan, step, streamed)
+        aiops_feed(level, scan, step)
     return bad
 
 
 cdef Py_ssize_t _select_among_some(
-    int level, Scan* scan, Step* step, Py_ssize_t k, bint streamed, uint32_t* key,
+    int level, Scan* scan, Step* step, Py_ssize_t k, uint32_t* key,
     uint32_t* index, float* value,
 ) noexcept nogil:
     cdef Step* adding = step
@@ -89,12 +85,12 @@ cdef Py_ssize_t _select_among_some(
     cdef int attempt = 0
     while True:
         aim = aiops_aim_at(
-            level, scan.x, NULL if adding == NULL else step.update, scan.n, k, attempt, key
+            level, scan.x, adding.update if adding != NULL else NULL, scan.n, k, attempt, key
         )
         scan.low = aim.low
         if adding != NULL:
             step.sure = aim.sure
-        bad = _walk(level, scan, adding, k, aim.rare, streamed, key)
+        bad = _walk(level, scan, adding, k, aim.rare, key)
         if bad >= 0:
             return bad
         if scan.some >= k:
@@ -138,32 +134,32 @@ cdef Py_ssize_t _select_among_all(
 
 
 cdef Py_ssize_t _select(
-    int level, Scan* scan, Step* step, Py_ssize_t k, bint streamed, uint32_t* key,
+    int level, Scan* scan, Step* step, Py_ssize_t k, uint32_t* key,
     uint32_t* index, float* value,
 ) noexcept nogil:
     # Returns -1, or the position of the first value that is not finite.
     cdef Py_ssize_t bad
     if aiops_has_room(scan.n, k):
-        return _select_among_some(level, scan, step, k, streamed, key, index, value)
+        return _select_among_some(level, scan, step, k, key, index, value)
     if step == NULL:
         return _select_among_all(level, scan.x, scan.n, k, key, index, value)
     scan.low = AIOPS_INFINITY_BITS
     step.sure = AIOPS_NEVER
-    bad = _walk(level, scan, step, 0, True, streamed, key)
+    bad = _walk(level, scan, step, 0, True, key)
     if bad >= 0:
         return bad
     return _select_among_all(level, step.out, scan.n, k, key, index, value)
 
 
 cdef Py_ssize_t _run(
-    int level, const float[::1] x, Step* step, bint streamed, uint32_t[::1] index,
+    int level, const float[::1] x, Step* step, uint32_t[::1] index,
     float[::1] value,
 ) except -2:
     # Scratch for candidates, and for their magnitudes or a sample's, twice.
     cdef Scan scan
     cdef Py_ssize_t n = x.shape[0], k = index.shape[0], bad
     cdef Py_ssize_t room = aiops_room(n, k)
-    cdef Py_ssize_t keys = max(room, 2 * aiops_lines(n) * AIOPS_LANES)
+    cdef Py_ssize_t keys = max(room, 2 * aiops_lines(n) * AIOPS_LINE)
     cdef uint32_t* scratch = <uint32_t*>malloc(<size_t>(2 * room + keys) * sizeof(uint32_t))
     if scratch == NULL:
         raise MemoryError(f"no memory for {room} candidates")
@@ -172,7 +168,7 @@ cdef Py_ssize_t _run(
     scan.index, scan.value = scratch, <float*>scratch + room
     with nogil:
         bad = _select(
-            aiops_topk_level(level), &scan, step, k, streamed, scratch + 2 * room,
+            aiops_topk_level(level), &scan, step, k, scratch + 2 * room,
             &index[0] if k else NULL, &value[0] if k else NULL,
         )
     free(scratch)
@@ -193,8 +189,7 @@ def select_topk(
 ) -> int:
     """Write the k values of largest magnitude and their positions, in order of position.
 
-    Releases the GIL. Takes some 16 bytes of scratch per selected value while it runs. The
-    arguments are checked by the caller.
+    Releases the GIL. The arguments are checked by the caller.
 
     Args:
         x: float32, shape (n,), n <= 2**32.
@@ -206,7 +201,7 @@ def select_topk(
     Returns:
         -1, or the position of the first value that is not finite; nothing is written then.
     """
-    return _run(level, x, NULL, False, index, value) if x.shape[0] else -1
+    return _run(level, x, NULL, index, value) if x.shape[0] else -1
 
 
 def feedback_topk(
@@ -235,18 +230,16 @@ def feedback_topk(
     """
     cdef Step step
     cdef Py_ssize_t n = residual.shape[0], bad
-    cdef bint apart
-    cdef double sent = 0.0
+    cdef double moved = 0.0
     if n == 0:
         return -1, 0.0, 0.0
     memset(&step, 0, sizeof(step))
     step.update, step.out = &update[0], &out[0]
-    apart = step.out != &residual[0] and step.out != step.update
-    bad = _run(level, residual, &step, apart and n >= SMALLEST_STREAMED, index, value)
+    bad = _run(level, residual, &step, index, value)
     if bad >= 0:
         return bad, 0.0, 0.0
     if k > 0:
         with nogil:
             aiops_zero(aiops_topk_level(level), step.out, &index[0], &value[0], k, step.sure)
-            sent = aiops_energy_of(&value[0], k)
-    return -1, aiops_energy(&step), sent
+            moved = aiops_energy_of(&value[0], k)
+    return -1, aiops_energy(&step), moved

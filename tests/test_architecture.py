@@ -437,7 +437,11 @@ FUTURE = "from __future__ import annotations\n"
         ("cli/serve.py", "from torch import nn", "only torch.py"),
         ("api.py", "import os\nX = os.environ['A']", "environment variables"),
         ("data/fashion.py", "from os import getenv", "environment variables"),
-        ("kernels/reference/dense.py", "import os\nos.getenv('AIOPS_PURE')", "environment variables"),
+        (
+            "kernels/reference/dense.py",
+            "import os\nos.getenv('AIOPS_PURE')",
+            "environment variables",
+        ),
         ("worker/bucket.py", "import asyncio\nasyncio.create_task(f())", "every task has an owner"),
         ("worker/bucket.py", "from asyncio import create_task", "every task has an owner"),
         (

@@ -11,11 +11,13 @@ from aiops.kernels._backend import COMPILED, simd_level
 from aiops.kernels.dense import first_nonfinite, merge, swap_update, weighted_add
 from aiops.kernels.half import add_half, first_nonfinite_half, from_half, to_half
 from aiops.kernels.sparse import gather, scatter_add
-from aiops.kernels.topk import select_topk
+from aiops.kernels.topk import Feedback, feedback_topk, select_topk
 
 __all__ = [
     "COMPILED",
+    "Feedback",
     "add_half",
+    "feedback_topk",
     "first_nonfinite",
     "first_nonfinite_half",
     "from_half",

@@ -10,10 +10,11 @@ from __future__ import annotations
 from aiops.kernels.reference.dense import first_nonfinite, merge, swap_update, weighted_add
 from aiops.kernels.reference.half import add_half, first_nonfinite_half, from_half, to_half
 from aiops.kernels.reference.sparse import gather, scatter_add
-from aiops.kernels.reference.topk import select_topk
+from aiops.kernels.reference.topk import feedback_topk, select_topk
 
 __all__ = [
     "add_half",
+    "feedback_topk",
     "first_nonfinite",
     "first_nonfinite_half",
     "from_half",
