@@ -4,7 +4,13 @@
 #ifndef AIOPS_SELECT_H
 #define AIOPS_SELECT_H
 
+#include <stdlib.h>
+
 #include "topk.h"
+
+#if defined(__linux__)
+#  include <sys/mman.h>
+#endif
 
 enum {
     AIOPS_FEWEST_LINES = 64,
@@ -36,6 +42,16 @@ static int aiops_has_room(ptrdiff_t n, ptrdiff_t k)
     return n >= AIOPS_SMALLEST_SAMPLED && 0 < k && k <= n / 4;
 }
 
+/* How many magnitudes are kept beside the candidates: as many, or two samples, or the share of x
+ * that lies between the bounds of a guess at k = n / 2, twice. */
+static ptrdiff_t aiops_key_room(ptrdiff_t n, ptrdiff_t room)
+{
+    const ptrdiff_t sample = aiops_lines(n) * AIOPS_LINE;
+    const ptrdiff_t band = (ptrdiff_t)(10 * (double)n / sqrt((double)sample)) + 2 * AIOPS_CHUNK;
+    const ptrdiff_t most = 2 * sample > band ? 2 * sample : band;
+    return room > most ? room : most;
+}
+
 /* For how many candidates there must be room. */
 static ptrdiff_t aiops_room(ptrdiff_t n, ptrdiff_t k)
 {
@@ -46,6 +62,22 @@ static ptrdiff_t aiops_room(ptrdiff_t n, ptrdiff_t k)
     const double more = 12 * (sqrt(due) + 1) / due;
     const ptrdiff_t room = k + (ptrdiff_t)((double)k * (more > 0.25 ? more : 0.25));
     return (room < n ? room : n) + least;
+}
+
+/* Memory for `size` numbers of 32 bits, or NULL; free() takes it back. The first touch of many small
+ * pages would take longer than a selection. */
+static void *aiops_scratch(ptrdiff_t size)
+{
+    const size_t bytes = (size_t)size * sizeof(uint32_t);
+    char *memory = malloc(bytes);
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    const uintptr_t page = 4096, huge = (uintptr_t)1 << 21;
+    if (memory && bytes >= 2 * huge) {
+        const uintptr_t begin = ((uintptr_t)memory + page - 1) & ~(page - 1);
+        madvise((void *)begin, ((uintptr_t)memory + bytes - begin) & ~(page - 1), MADV_HUGEPAGE);
+    }
+#endif
+    return memory;
 }
 
 /* `key` has room for two samples. The lower bound lies five standard deviations of an even sample
@@ -124,19 +156,36 @@ aiops_cut_by_counting(int level, const float *x, ptrdiff_t n, ptrdiff_t k, uint3
     return (aiops_cut){low + 1, k - above};
 }
 
-/* The same from a guess, or from none where it fails; and where x is not finite, its position. */
+/* Where the k largest of x end, when that many are not collected: only the magnitudes between the
+ * bounds of a guess are, until there is no `room`. *bad is the position of the first value that is
+ * not finite, or -1. */
 static aiops_cut
 aiops_cut_of_all(int level, const float *x, ptrdiff_t n, ptrdiff_t k, uint32_t *key,
-                 ptrdiff_t *bad)
+                 ptrdiff_t room, ptrdiff_t *bad)
 {
     const aiops_aim aim = aiops_aim_at(level, x, NULL, n, k, 0, key);
-    const aiops_tally tally = aiops_tally_of(x, n, aim.low, aim.sure);
-    *bad = tally.nonfinite ? aiops_first_nonfinite(x, n) : -1;
+    const uint32_t span = aim.sure - 1 - aim.low;
+    aiops_tally total = {0, 0, 0};
+    ptrdiff_t band = 0;
+    int whole = 1;
+    for (ptrdiff_t i = 0; i < n; i += AIOPS_CHUNK) {
+        const ptrdiff_t m = n - i < AIOPS_CHUNK ? n - i : AIOPS_CHUNK;
+        const aiops_tally tally = aiops_tally_of(x + i, m, aim.low, aim.sure);
+        total.low += tally.low;
+        total.high += tally.high;
+        total.nonfinite += tally.nonfinite;
+        whole = whole && room - band >= m;
+        if (whole)
+            band += aiops_keep(level, x + i, m, aim.low, span, key + band);
+    }
+    *bad = total.nonfinite ? aiops_first_nonfinite(x, n) : -1;
     if (*bad >= 0)
         return (aiops_cut){0, 0};
-    if (tally.high < k && k <= tally.low)
-        return aiops_cut_by_counting(level, x, n, k, aim.low, aim.sure, tally.high);
-    return aiops_cut_by_counting(level, x, n, k, 0, AIOPS_NEVER, 0);
+    if (total.high >= k || k > total.low)
+        return aiops_cut_by_counting(level, x, n, k, 0, AIOPS_NEVER, 0);
+    if (whole && band == total.low - total.high)
+        return aiops_cut_at(level, key, band, k - total.high, aim.low, span, key);
+    return aiops_cut_by_counting(level, x, n, k, aim.low, aim.sure, total.high);
 }
 
 #endif

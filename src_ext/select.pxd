@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t
 
 cdef extern from "select.h" nogil:
     enum:
-        AIOPS_LINE
+        AIOPS_SMALLEST_PAST
         AIOPS_SMALLEST_SAMPLED
     const uint32_t AIOPS_INFINITY_BITS, AIOPS_NEVER
     ctypedef struct Aim "aiops_aim":
@@ -20,6 +20,7 @@ cdef extern from "select.h" nogil:
         uint32_t* index
         float* value
         Py_ssize_t some, room
+        bint rare
     ctypedef struct Step "aiops_feedback":
         const float* update
         float* out
@@ -27,19 +28,21 @@ cdef extern from "select.h" nogil:
     int aiops_topk_level(int level) noexcept
     bint aiops_has_room(Py_ssize_t n, Py_ssize_t k) noexcept
     Py_ssize_t aiops_room(Py_ssize_t n, Py_ssize_t k) noexcept
-    Py_ssize_t aiops_lines(Py_ssize_t n) noexcept
+    Py_ssize_t aiops_key_room(Py_ssize_t n, Py_ssize_t room) noexcept
+    void* aiops_scratch(Py_ssize_t size) noexcept
     Aim aiops_aim_at(
         int level, const float* x, const float* update, Py_ssize_t n, Py_ssize_t k, int attempt,
         uint32_t* key,
     ) noexcept
-    void aiops_collect(int level, Scan* scan, bint rare) noexcept
+    void aiops_collect(int level, Scan* scan) noexcept
     void aiops_feed(int level, Scan* scan, Step* step) noexcept
     Cut aiops_finish(
         int level, const float* x, const uint32_t* names, Py_ssize_t m, Py_ssize_t k,
         uint32_t low, uint32_t sure, uint32_t* key, uint32_t* index, float* value,
     ) noexcept
     Cut aiops_cut_of_all(
-        int level, const float* x, Py_ssize_t n, Py_ssize_t k, uint32_t* key, Py_ssize_t* bad,
+        int level, const float* x, Py_ssize_t n, Py_ssize_t k, uint32_t* key,
+        Py_ssize_t room, Py_ssize_t* bad,
     ) noexcept
     void aiops_take(
         int level, const float* x, const uint32_t* names, Py_ssize_t m, Cut cut,

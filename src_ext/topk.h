@@ -28,6 +28,7 @@ typedef struct {
     uint32_t *index;
     float *value;
     ptrdiff_t some, room; /* candidates there are, and may be */
+    int rare;             /* whether most blocks have none */
 } aiops_scan;
 
 /* What a scan does besides in an error-feedback step: out = x + update. */
@@ -136,7 +137,9 @@ aiops_feed_quarter(const float *x, const float *update, float *out, uint32_t sur
     const __m512 total = _mm512_add_ps(_mm512_loadu_ps(x), _mm512_loadu_ps(update));
     const __m512i bits = _mm512_castps_si512(total);
     const __m512i key = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
-    const __mmask16 kept = _mm512_cmplt_epu32_mask(key, _mm512_set1_epi32((int)sure));
+    const __mmask16 kept =
+        sure == AIOPS_NEVER ? 0xffff
+                            : _mm512_cmplt_epu32_mask(key, _mm512_set1_epi32((int)sure));
     if (past)
         _mm512_stream_ps(out, _mm512_maskz_mov_ps(kept, total));
     else
@@ -150,37 +153,60 @@ aiops_feed_quarter(const float *x, const float *update, float *out, uint32_t sur
     return bits;
 }
 
-AIOPS_TARGET_AVX512 AIOPS_INLINE void
-aiops_feed_blocks_avx512(aiops_scan *scan, aiops_feedback *step, int blocks, int past)
+/* One block of sums; see aiops_feed_quarter. */
+typedef struct {
+    __m512i a, b, c, d;
+} aiops_sums;
+
+AIOPS_TARGET_AVX512 AIOPS_INLINE uint64_t aiops_hits_avx512(aiops_sums sums, uint32_t low)
 {
-    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-    const __m512i low = _mm512_set1_epi32((int)scan->low);
-    const uint32_t sure = step->sure;
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff), lows = _mm512_set1_epi32((int)low);
+    return (uint64_t)_mm512_cmpge_epu32_mask(_mm512_and_si512(sums.a, magnitude), lows)
+           | (uint64_t)_mm512_cmpge_epu32_mask(_mm512_and_si512(sums.b, magnitude), lows) << 16
+           | (uint64_t)_mm512_cmpge_epu32_mask(_mm512_and_si512(sums.c, magnitude), lows) << 32
+           | (uint64_t)_mm512_cmpge_epu32_mask(_mm512_and_si512(sums.d, magnitude), lows) << 48;
+}
+
+/* Where candidates are rare and none is set to zero, their blocks are listed as in aiops_scan_by. */
+AIOPS_TARGET_AVX512 AIOPS_INLINE void
+aiops_feed_blocks_avx512(aiops_scan *scan, aiops_feedback *step, int blocks, int past, int rare)
+{
+    const uint32_t low = scan->low, sure = rare ? AIOPS_NEVER : step->sure;
     const float *x = scan->x + scan->at, *update = step->update + scan->at;
     float *out = step->out + scan->at;
     uint32_t at = (uint32_t)scan->at;
     ptrdiff_t some = scan->some;
     double *energy = step->energy;
+    uint64_t hits[AIOPS_CHUNK / AIOPS_BLOCK], any = 0;
     __m512d e0 = _mm512_loadu_pd(energy), e1 = _mm512_loadu_pd(energy + 8);
     __m512d e2 = _mm512_loadu_pd(energy + 16), e3 = _mm512_loadu_pd(energy + 24);
     __m512d e4 = _mm512_loadu_pd(energy + 32), e5 = _mm512_loadu_pd(energy + 40);
     __m512d e6 = _mm512_loadu_pd(energy + 48), e7 = _mm512_loadu_pd(energy + 56);
     for (int b = 0; b < blocks; b++) {
-        const __m512i t0 = aiops_feed_quarter(x, update, out, sure, past, &e0, &e1);
-        const __m512i t1 = aiops_feed_quarter(x + 16, update + 16, out + 16, sure, past, &e2, &e3);
-        const __m512i t2 = aiops_feed_quarter(x + 32, update + 32, out + 32, sure, past, &e4, &e5);
-        const __m512i t3 = aiops_feed_quarter(x + 48, update + 48, out + 48, sure, past, &e6, &e7);
-        const uint64_t hit =
-            (uint64_t)_mm512_cmpge_epu32_mask(_mm512_and_si512(t0, magnitude), low)
-            | (uint64_t)_mm512_cmpge_epu32_mask(_mm512_and_si512(t1, magnitude), low) << 16
-            | (uint64_t)_mm512_cmpge_epu32_mask(_mm512_and_si512(t2, magnitude), low) << 32
-            | (uint64_t)_mm512_cmpge_epu32_mask(_mm512_and_si512(t3, magnitude), low) << 48;
-        aiops_emit_few_avx512(t0, t1, t2, t3, at, hit, scan->index + some, scan->value + some);
+        const ptrdiff_t i = b * AIOPS_BLOCK;
+        const float *from = x + i, *more = update + i;
+        float *to = out + i;
+        const aiops_sums sums = {
+            aiops_feed_quarter(from, more, to, sure, past, &e0, &e1),
+            aiops_feed_quarter(from + 16, more + 16, to + 16, sure, past, &e2, &e3),
+            aiops_feed_quarter(from + 32, more + 32, to + 32, sure, past, &e4, &e5),
+            aiops_feed_quarter(from + 48, more + 48, to + 48, sure, past, &e6, &e7),
+        };
+        const uint64_t hit = aiops_hits_avx512(sums, low);
+        if (rare) {
+            hits[b] = hit;
+            any |= (uint64_t)(hit != 0) << b;
+            continue;
+        }
+        aiops_emit_few_avx512(sums.a, sums.b, sums.c, sums.d, at + (uint32_t)i, hit,
+                              scan->index + some, scan->value + some);
         some += aiops_ones(hit);
-        x += AIOPS_BLOCK;
-        update += AIOPS_BLOCK;
-        out += AIOPS_BLOCK;
-        at += AIOPS_BLOCK;
+    }
+    for (; any; any &= any - 1) {
+        const int b = aiops_lowest(any);
+        aiops_emit_pair(out + b * AIOPS_BLOCK, at + (uint32_t)(b * AIOPS_BLOCK), hits[b],
+                        scan->index + some, scan->value + some);
+        some += aiops_ones(hits[b]);
     }
     _mm512_storeu_pd(energy, e0);
     _mm512_storeu_pd(energy + 8, e1);
@@ -258,24 +284,15 @@ aiops_count_by(aiops_mask *mask, const float *x, ptrdiff_t n, uint32_t low, uint
     ptrdiff_t i = 0;
     for (; i + AIOPS_BLOCK <= n; i += AIOPS_BLOCK) {
         uint64_t hit = mask(x + i, low) & ~mask(x + i, low + span + 1);
-        if (!hit)
-            continue;
-        const int ones = aiops_ones(hit);
-        if (ones > AIOPS_BLOCK / 4) {
-            /* A tie mass (zeros, a constant) is counted as one number. */
+        /* A tie mass (zeros, a constant, whole numbers) is counted as one number. */
+        while (aiops_ones(hit) > AIOPS_BLOCK / 8) {
             const uint32_t tie = aiops_magnitude(x[i + aiops_lowest(hit)]);
             const uint64_t same = mask(x + i, tie) & ~mask(x + i, tie + 1);
-            const int ties = aiops_ones(same);
-            if (ties > ones / 2) {
-                const uint32_t bucket = ((tie - low) >> shift) & (AIOPS_BUCKETS - 1);
-                seen->count[bucket][i / AIOPS_BLOCK % AIOPS_TABLES] += (uint32_t)ties;
-                hit &= ~same;
-            } else if (ones == AIOPS_BLOCK) {
-                for (int j = 0; j < AIOPS_BLOCK; j += AIOPS_TABLES)
-                    for (int table = 0; table < AIOPS_TABLES; table++)
-                        aiops_count_one(seen, table, x[i + j + table], low, shift);
-                continue;
-            }
+            const uint32_t bucket = ((tie - low) >> shift) & (AIOPS_BUCKETS - 1);
+            seen->count[bucket][i / AIOPS_BLOCK % AIOPS_TABLES] += (uint32_t)aiops_ones(same);
+            hit &= ~same;
+            if (aiops_ones(same) < AIOPS_BLOCK / 8)
+                break;
         }
         for (; hit; hit &= hit - 1) {
             const int j = aiops_lowest(hit);
@@ -341,9 +358,9 @@ aiops_sample(const float *x, const float *update, ptrdiff_t n, ptrdiff_t lines, 
 
 /* One set of functions per instruction set, `name` being its suffix. */
 #define AIOPS_SET(target, name, emit)                                                            \
-    target static void aiops_scan_##name(aiops_scan *scan, int rare)                             \
+    target static void aiops_scan_##name(aiops_scan *scan)                                       \
     {                                                                                            \
-        if (rare)                                                                                \
+        if (scan->rare)                                                                          \
             aiops_scan_by(aiops_mask_##name, emit, scan, 1);                                     \
         else                                                                                     \
             aiops_scan_by(aiops_mask_##name, emit, scan, 0);                                     \
@@ -388,9 +405,11 @@ AIOPS_TARGET_AVX512 static void
 aiops_feed_avx512(aiops_scan *scan, aiops_feedback *step, int blocks, int past)
 {
     if (past)
-        aiops_feed_blocks_avx512(scan, step, blocks, 1);
+        aiops_feed_blocks_avx512(scan, step, blocks, 1, 0);
+    else if (scan->rare && step->sure == AIOPS_NEVER)
+        aiops_feed_blocks_avx512(scan, step, blocks, 0, 1);
     else
-        aiops_feed_blocks_avx512(scan, step, blocks, 0);
+        aiops_feed_blocks_avx512(scan, step, blocks, 0, 0);
 }
 #  define AIOPS_BY_LEVEL(level, name, ...)                                                       \
       do {                                                                                       \
@@ -428,11 +447,11 @@ AIOPS_INLINE ptrdiff_t aiops_before_line(const float *x, ptrdiff_t n)
 
 /* Whole cache lines are read: numpy's large arrays begin 16 bytes into one, and a register that
  * straddles two costs a tenth of the time. */
-static void aiops_collect(int level, aiops_scan *scan, int rare)
+static void aiops_collect(int level, aiops_scan *scan)
 {
     if (scan->at == 0)
         aiops_scan_singly(scan, NULL, aiops_before_line(scan->x, scan->n));
-    AIOPS_BY_LEVEL(level, scan, scan, rare);
+    AIOPS_BY_LEVEL(level, scan, scan);
 }
 
 /* The same with an error-feedback step: everything is read once and written once. A large sum in

@@ -8,13 +8,13 @@ guess. A wrong guess costs time and never the result.
 """
 
 from libc.stdint cimport uint32_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memset
 
 from select cimport (
     AIOPS_INFINITY_BITS,
-    AIOPS_LINE,
     AIOPS_NEVER,
+    AIOPS_SMALLEST_PAST,
     AIOPS_SMALLEST_SAMPLED,
     Aim,
     Cut,
@@ -28,9 +28,10 @@ from select cimport (
     aiops_feed,
     aiops_finish,
     aiops_has_room,
-    aiops_lines,
+    aiops_key_room,
     aiops_restore,
     aiops_room,
+    aiops_scratch,
     aiops_take,
     aiops_topk_level,
     aiops_zero,
@@ -39,7 +40,7 @@ from simd cimport aiops_first_nonfinite, aiops_simd_level
 
 
 cdef Py_ssize_t _walk(
-    int level, Scan* scan, Step* step, Py_ssize_t k, bint rare, uint32_t* key
+    int level, Scan* scan, Step* step, Py_ssize_t k, uint32_t* key
 ) noexcept nogil:
     # Collects the candidates of all of x, of which there may be fewer than k. Returns -1, or the
     # position of the first value that is not finite: NaN and infinity are always candidates.
@@ -48,7 +49,7 @@ cdef Py_ssize_t _walk(
     scan.at, scan.some, scan.least = 0, 0, scan.low
     while True:
         if step == NULL:
-            aiops_collect(level, scan, rare)
+            aiops_collect(level, scan)
         else:
             aiops_feed(level, scan, step)
         bad = aiops_first_nonfinite(scan.value, scan.some)
@@ -65,7 +66,7 @@ cdef Py_ssize_t _walk(
         )
         # Of later values, those that equal the least of these k lose to it.
         scan.low, scan.least, scan.some = cut.sure, cut.sure - (cut.ties > 0), k
-        rare = True
+        scan.rare = True
     bad = scan.index[bad]
     while step != NULL and scan.at < scan.n:
         # The whole sum is written, whatever it holds.
@@ -87,10 +88,12 @@ cdef Py_ssize_t _select_among_some(
         aim = aiops_aim_at(
             level, scan.x, adding.update if adding != NULL else NULL, scan.n, k, attempt, key
         )
-        scan.low = aim.low
+        scan.low, scan.rare = aim.low, aim.rare
         if adding != NULL:
             step.sure = aim.sure
-        bad = _walk(level, scan, adding, k, aim.rare, key)
+            if aim.rare and scan.n < AIOPS_SMALLEST_PAST:
+                step.sure = AIOPS_NEVER
+        bad = _walk(level, scan, adding, k, key)
         if bad >= 0:
             return bad
         if scan.some >= k:
@@ -121,7 +124,7 @@ cdef Py_ssize_t _select_among_all(
     cdef Cut cut = Cut(0, 0)
     cdef Py_ssize_t bad
     if AIOPS_SMALLEST_SAMPLED <= n and 0 < k < n:
-        cut = aiops_cut_of_all(level, x, n, k, key, &bad)
+        cut = aiops_cut_of_all(level, x, n, k, key, aiops_key_room(n, aiops_room(n, k)), &bad)
     else:
         bad = aiops_first_nonfinite(x, n)
     if bad >= 0 or k == 0:
@@ -143,9 +146,9 @@ cdef Py_ssize_t _select(
         return _select_among_some(level, scan, step, k, key, index, value)
     if step == NULL:
         return _select_among_all(level, scan.x, scan.n, k, key, index, value)
-    scan.low = AIOPS_INFINITY_BITS
+    scan.low, scan.rare = AIOPS_INFINITY_BITS, True
     step.sure = AIOPS_NEVER
-    bad = _walk(level, scan, step, 0, True, key)
+    bad = _walk(level, scan, step, 0, key)
     if bad >= 0:
         return bad
     return _select_among_all(level, step.out, scan.n, k, key, index, value)
@@ -159,8 +162,8 @@ cdef Py_ssize_t _run(
     cdef Scan scan
     cdef Py_ssize_t n = x.shape[0], k = index.shape[0], bad
     cdef Py_ssize_t room = aiops_room(n, k)
-    cdef Py_ssize_t keys = max(room, 2 * aiops_lines(n) * AIOPS_LINE)
-    cdef uint32_t* scratch = <uint32_t*>malloc(<size_t>(2 * room + keys) * sizeof(uint32_t))
+    cdef Py_ssize_t keys = aiops_key_room(n, room)
+    cdef uint32_t* scratch = <uint32_t*>aiops_scratch(2 * room + keys)
     if scratch == NULL:
         raise MemoryError(f"no memory for {room} candidates")
     memset(&scan, 0, sizeof(scan))

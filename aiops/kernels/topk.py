@@ -111,8 +111,9 @@ def feedback_topk(
         out = np.empty(n, np.float32)
     else:
         _check.vector("out", out, FLOAT32, length=n, like="as many as residual", written=True)
-        _check.apart("out", out, "residual", residual, same=True)
-        _check.apart("out", out, "update", update, same=True)
+        for name, other in (("residual", residual), ("update", update)):
+            if out is not other:
+                _check.apart("out", out, name, other, same=True)
     index, value = _outputs(k, index, value, residual=residual, update=update, out=out)
     bad, energy, moved_energy = _backend.topk.feedback_topk(residual, update, out, k, index, value)
     if bad >= 0:
