@@ -13,7 +13,7 @@ from aiops.api.connecting import connect
 from aiops.errors import ConfigError, LocalProtocolError
 from aiops.policy.table import parse_merge
 from aiops.sync import Link as SyncLink
-from aiops.types import DTYPE_IDS, TensorSpec
+from aiops.types import TENSOR_DTYPES, TensorSpec
 from aiops.worker.client import Client
 from aiops.worker.machine import Rule, Vector
 
@@ -169,8 +169,8 @@ def _tensors(
             if buffer.is_floating_point() and name in kept
         }
     for name, tensor in tensors.items():
-        if _dtype(tensor) not in DTYPE_IDS:
-            names = ", ".join(DTYPE_IDS)
+        if _dtype(tensor) not in TENSOR_DTYPES:
+            names = ", ".join(TENSOR_DTYPES)
             raise ConfigError(f"tensor {name!r} is {_dtype(tensor)}, known are {names}")
         if tensor.layout is not torch.strided or tensor.is_meta:
             raise ConfigError(f"tensor {name!r} is sparse or has no memory, dense ones are needed")

@@ -23,7 +23,10 @@ Clock = NewType("Clock", int)
 HalfName = Literal["float16", "bfloat16"]
 
 # Wire ids of element types: the dtype byte of the frame header. 0 stands for "no elements" (control frames).
-DTYPE_IDS: dict[str, int] = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4}
+DTYPE_IDS: dict[str, int] = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4, "int8": 5}
+
+TENSOR_DTYPES = ("float32", "float16", "bfloat16", "float64")
+"""Element types of tensors that are trained here; others occur in payloads only."""
 
 
 @dataclass(frozen=True, slots=True)

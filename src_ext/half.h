@@ -1,17 +1,13 @@
 /* 16-bit floats: IEEE half (5 exponent bits) and bfloat16 (8 exponent bits).
  *
  * The plain C has no branches, so that the compiler turns the loops into vector code; x86 has
- * instructions for float16. NaN stays NaN: it keeps its sign and high payload bits and becomes
- * quiet, as those instructions do it.
+ * instructions for float16, which half_lanes.h uses for whole registers (see lanes.h). NaN stays
+ * NaN: it keeps its sign and high payload bits and becomes quiet, as those instructions do it.
  */
 #ifndef AIOPS_HALF_H
 #define AIOPS_HALF_H
 
 #include "simd.h"
-
-#if AIOPS_X86
-#  include <immintrin.h>
-#endif
 
 /* The conditional operator would let gcc move one side's arithmetic under a branch, and then it
  * vectorises nothing: decoding float16 took six times as long. */
@@ -60,91 +56,55 @@ AIOPS_INLINE float aiops_from_bfloat16(uint16_t half)
     return aiops_float((uint32_t)half << 16);
 }
 
-#if AIOPS_X86
-/* Eight values per instruction. A shorter tail is left: these return how far they came. */
-#  define AIOPS_TARGET_F16C __attribute__((target("avx,f16c")))
+/* -- The loops in plain C, which also do what is left before and behind whole registers ---------- */
 
-AIOPS_TARGET_F16C static ptrdiff_t
-aiops_encode_float16_f16c(const float *x, uint16_t *out, ptrdiff_t n)
-{
-    ptrdiff_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const __m128i half = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
-        _mm_storeu_si128((__m128i *)(out + i), half);
+#define AIOPS_PORTABLE_HALF(format)                                                               \
+    AIOPS_NOINLINE void aiops_encode_##format##_portable(const float *x, uint16_t *out,           \
+                                                         ptrdiff_t n)                             \
+    {                                                                                             \
+        for (ptrdiff_t i = 0; i < n; i++)                                                         \
+            out[i] = aiops_to_##format(x[i]);                                                     \
+    }                                                                                             \
+    AIOPS_NOINLINE void aiops_decode_##format##_portable(const uint16_t *bits, float *out,        \
+                                                         ptrdiff_t n)                             \
+    {                                                                                             \
+        for (ptrdiff_t i = 0; i < n; i++)                                                         \
+            out[i] = aiops_from_##format(bits[i]);                                                \
+    }                                                                                             \
+    AIOPS_NOINLINE void aiops_add_##format##_portable(float *acc, const uint16_t *bits,           \
+                                                      float weight, ptrdiff_t n)                  \
+    {                                                                                             \
+        for (ptrdiff_t i = 0; i < n; i++)                                                         \
+            acc[i] += weight * aiops_from_##format(bits[i]);                                      \
     }
-    return i;
-}
 
-AIOPS_TARGET_F16C static ptrdiff_t
-aiops_decode_float16_f16c(const uint16_t *bits, float *out, ptrdiff_t n)
-{
-    ptrdiff_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const __m128i half = _mm_loadu_si128((const __m128i *)(bits + i));
-        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(half));
+AIOPS_PORTABLE_HALF(float16)
+AIOPS_PORTABLE_HALF(bfloat16)
+
+#define AIOPS_FORMULAS "half_lanes.h"
+#include "lanes.h"
+
+/* -- All n values on the best instructions up to `level` ----------------------------------------- */
+
+#define AIOPS_HALF(format)                                                                        \
+    static inline void aiops_encode_##format(int level, const float *x, uint16_t *out,            \
+                                             ptrdiff_t n)                                         \
+    {                                                                                             \
+        AIOPS_ON(level, aiops_encode_##format, (x, out, n));                                      \
+    }                                                                                             \
+    static inline void aiops_decode_##format(int level, const uint16_t *bits, float *out,         \
+                                             ptrdiff_t n)                                         \
+    {                                                                                             \
+        AIOPS_ON(level, aiops_decode_##format, (bits, out, n));                                   \
+    }                                                                                             \
+    /* acc += weight * decoded */                                                                 \
+    static inline void aiops_add_##format(int level, float *acc, const uint16_t *bits,            \
+                                          float weight, ptrdiff_t n)                              \
+    {                                                                                             \
+        AIOPS_ON(level, aiops_add_##format, (acc, bits, weight, n));                              \
     }
-    return i;
-}
 
-AIOPS_TARGET_F16C static ptrdiff_t
-aiops_add_float16_f16c(float *acc, const uint16_t *bits, float weight, ptrdiff_t n)
-{
-    const __m256 factor = _mm256_set1_ps(weight);
-    ptrdiff_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const __m256 x = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(bits + i)));
-        const __m256 sum = _mm256_add_ps(_mm256_loadu_ps(acc + i), _mm256_mul_ps(factor, x));
-        _mm256_storeu_ps(acc + i, sum);
-    }
-    return i;
-}
-#else
-#  define aiops_encode_float16_f16c(x, out, n) 0
-#  define aiops_decode_float16_f16c(bits, out, n) 0
-#  define aiops_add_float16_f16c(acc, bits, weight, n) 0
-#endif
-
-static void aiops_encode_float16(int level, const float *x, uint16_t *out, ptrdiff_t n)
-{
-    ptrdiff_t i = level >= AIOPS_AVX2 ? aiops_encode_float16_f16c(x, out, n) : 0;
-    for (; i < n; i++)
-        out[i] = aiops_to_float16(x[i]);
-}
-
-static void aiops_decode_float16(int level, const uint16_t *bits, float *out, ptrdiff_t n)
-{
-    ptrdiff_t i = level >= AIOPS_AVX2 ? aiops_decode_float16_f16c(bits, out, n) : 0;
-    for (; i < n; i++)
-        out[i] = aiops_from_float16(bits[i]);
-}
-
-/* acc += weight * decoded */
-static void
-aiops_add_float16(int level, float *acc, const uint16_t *bits, float weight, ptrdiff_t n)
-{
-    ptrdiff_t i = level >= AIOPS_AVX2 ? aiops_add_float16_f16c(acc, bits, weight, n) : 0;
-    for (; i < n; i++)
-        acc[i] += weight * aiops_from_float16(bits[i]);
-}
-
-AIOPS_CLONES static void aiops_encode_bfloat16(const float *x, uint16_t *out, ptrdiff_t n)
-{
-    for (ptrdiff_t i = 0; i < n; i++)
-        out[i] = aiops_to_bfloat16(x[i]);
-}
-
-AIOPS_CLONES static void aiops_decode_bfloat16(const uint16_t *bits, float *out, ptrdiff_t n)
-{
-    for (ptrdiff_t i = 0; i < n; i++)
-        out[i] = aiops_from_bfloat16(bits[i]);
-}
-
-/* acc += weight * decoded */
-AIOPS_CLONES static void
-aiops_add_bfloat16(float *acc, const uint16_t *bits, float weight, ptrdiff_t n)
-{
-    for (ptrdiff_t i = 0; i < n; i++)
-        acc[i] += weight * aiops_from_bfloat16(bits[i]);
-}
+AIOPS_HALF(float16)
+AIOPS_HALF(bfloat16)
 
 #endif

@@ -12,16 +12,20 @@ cdef extern from "half.h" nogil:
     void aiops_encode_float16(
         int level, const float* x, uint16_t* out, Py_ssize_t n,
     ) noexcept
-    void aiops_encode_bfloat16(const float* x, uint16_t* out, Py_ssize_t n) noexcept
+    void aiops_encode_bfloat16(
+        int level, const float* x, uint16_t* out, Py_ssize_t n,
+    ) noexcept
     void aiops_decode_float16(
         int level, const uint16_t* bits, float* out, Py_ssize_t n,
     ) noexcept
-    void aiops_decode_bfloat16(const uint16_t* bits, float* out, Py_ssize_t n) noexcept
+    void aiops_decode_bfloat16(
+        int level, const uint16_t* bits, float* out, Py_ssize_t n,
+    ) noexcept
     void aiops_add_float16(
         int level, float* acc, const uint16_t* bits, float weight, Py_ssize_t n,
     ) noexcept
     void aiops_add_bfloat16(
-        float* acc, const uint16_t* bits, float weight, Py_ssize_t n,
+        int level, float* acc, const uint16_t* bits, float weight, Py_ssize_t n,
     ) noexcept
 
 
@@ -44,7 +48,7 @@ def to_half(
         level = aiops_simd_level()
     with nogil:
         if bfloat:
-            aiops_encode_bfloat16(&x[0], &out[0], n)
+            aiops_encode_bfloat16(level, &x[0], &out[0], n)
         else:
             aiops_encode_float16(level, &x[0], &out[0], n)
 
@@ -68,7 +72,7 @@ def from_half(
         level = aiops_simd_level()
     with nogil:
         if bfloat:
-            aiops_decode_bfloat16(&bits[0], &out[0], n)
+            aiops_decode_bfloat16(level, &bits[0], &out[0], n)
         else:
             aiops_decode_float16(level, &bits[0], &out[0], n)
 
@@ -94,7 +98,7 @@ def add_half(
         level = aiops_simd_level()
     with nogil:
         if bfloat:
-            aiops_add_bfloat16(&acc[0], &bits[0], weight, n)
+            aiops_add_bfloat16(level, &acc[0], &bits[0], weight, n)
         else:
             aiops_add_float16(level, &acc[0], &bits[0], weight, n)
 

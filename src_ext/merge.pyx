@@ -1,67 +1,65 @@
-"""Dense merges of float32 vectors, each in one pass over its arguments."""
+"""Dense merges of float32 vectors, each in one pass over its arguments.
 
-from libc.string cimport memcpy, memset
+``level`` is the instruction set, at most ``_topk.simd_level()``; -1 is the best one. Every function
+releases the GIL; lengths and overlap are checked by the caller.
+"""
 
-from simd cimport (
-    aiops_add4, aiops_first_nonfinite, aiops_start4, aiops_subtract, aiops_weighted_add,
+from libc.stdlib cimport free, malloc
+
+from dense cimport (
+    aiops_add, aiops_add_job, aiops_copy, aiops_copy_job, aiops_lerp, aiops_lerp_job, aiops_merge,
+    aiops_merge_job, aiops_swap, aiops_swap_job,
 )
+from simd cimport aiops_first_nonfinite, aiops_simd_level
 
 cdef enum:
-    # A block of the result stays in the first-level cache while every source passes by: 16 KiB.
-    BLOCK = 4096
-    # Four vectors' blocks of a swap, 4 KiB each. One loop over all four was a quarter slower: their
-    # stores and loads met at the same place in a page.
-    SWAPPED = 1024
-    # Sources whose addresses fit the stack frame; more of them are merged in several rounds.
-    ROUND = 64
+    # Sources whose addresses fit the stack frame; more of them take one allocation.
+    FEW = 64
+    # A call that moves more than this leaves little of its output in the caches, so it writes past
+    # them: merging 8 vectors of 1e6 took 0.78 of the time, of 1e7 0.8-0.9 (EPYC, 32 MiB cache).
+    # Half of that cache, since others live there too.
+    CACHED_BYTES = 16 * 1024 * 1024
 
 ctypedef const float* Source
 
 
-cdef void _merge(
-    const Source* source, const float* weight, Py_ssize_t count, bint start, float* out,
-    Py_ssize_t n,
-) noexcept nogil:
-    # out = (0 if start else out) + sum of weight[s] * source[s], element by element in order of s.
-    cdef Py_ssize_t at = 0, m, s
-    while at < n:
-        m = min(<Py_ssize_t>BLOCK, n - at)
-        s = 0
-        if start and count >= 4:
-            aiops_start4(
-                out + at, source[0] + at, source[1] + at, source[2] + at, source[3] + at, weight, m
-            )
-            s = 4
-        elif start:
-            memset(out + at, 0, m * sizeof(float))
-        while s + 4 <= count:
-            aiops_add4(
-                out + at, source[s] + at, source[s + 1] + at, source[s + 2] + at,
-                source[s + 3] + at, weight + s, m,
-            )
-            s += 4
-        while s < count:
-            aiops_weighted_add(out + at, source[s] + at, weight[s], m)
-            s += 1
-        at += m
+cdef Py_ssize_t _merge(
+    tuple arrays, tuple weights, aiops_merge_job* job, Py_ssize_t n, bint bypass, int level,
+) except -2:
+    # Fills in the job's sources and runs it.
+    cdef Source[FEW] few_sources
+    cdef float[FEW] few_weights
+    cdef Source* source = few_sources
+    cdef float* weight = few_weights
+    cdef const float[::1] array
+    cdef Py_ssize_t count = len(arrays), s, bad = -1
+    cdef void* memory = NULL
+    if level < 0:
+        level = aiops_simd_level()
+    if count > FEW:
+        memory = malloc(count * (sizeof(Source) + sizeof(float)))
+        if memory == NULL:
+            raise MemoryError
+        source = <Source*>memory
+        weight = <float*>(source + count)
+    try:
+        for s in range(count):
+            # The tuple keeps each array alive, so its address outlives this view.
+            array = arrays[s]
+            source[s] = &array[0]
+            weight[s] = weights[s]
+        job.source, job.weight, job.count = source, weight, count
+        with nogil:
+            bad = aiops_merge(level, job, n, bypass)
+    finally:
+        free(memory)
+    return bad
 
 
-cdef void _swap_update(
-    float* x, float* base, const float* fresh, float* out, Py_ssize_t n,
-) noexcept nogil:
-    cdef Py_ssize_t at = 0, m
-    while at < n:
-        m = min(<Py_ssize_t>SWAPPED, n - at)
-        aiops_subtract(out + at, x + at, base + at, m)
-        memcpy(x + at, fresh + at, m * sizeof(float))
-        memcpy(base + at, fresh + at, m * sizeof(float))
-        at += m
-
-
-def weighted_add(float[::1] acc not None, const float[::1] x not None, float weight) -> None:
+def weighted_add(
+    float[::1] acc not None, const float[::1] x not None, float weight, int level=-1,
+) -> None:
     """Add ``weight * x`` to ``acc`` in place.
-
-    Releases the GIL. Lengths and overlap are checked by the caller.
 
     Args:
         acc: float32, shape (n,). Written.
@@ -69,40 +67,102 @@ def weighted_add(float[::1] acc not None, const float[::1] x not None, float wei
         weight: Factor of every value.
     """
     cdef Py_ssize_t n = acc.shape[0]
-    if n > 0:
-        with nogil:
-            aiops_weighted_add(&acc[0], &x[0], weight, n)
+    cdef aiops_add_job job
+    if n == 0:
+        return
+    if level < 0:
+        level = aiops_simd_level()
+    job.base, job.x, job.weight, job.out = &acc[0], &x[0], weight, &acc[0]
+    with nogil:
+        aiops_add(level, &job, n, False)
+
+
+def lerp(float[::1] x not None, const float[::1] y not None, float a, int level=-1) -> None:
+    """Move ``x`` towards ``y``: ``x += a * (y - x)``, in place.
+
+    Args:
+        x: float32, shape (n,). Written.
+        y: float32, shape (n,). May be ``x`` itself.
+        a: Share of the way.
+    """
+    cdef Py_ssize_t n = x.shape[0]
+    cdef aiops_lerp_job job
+    if n == 0:
+        return
+    if level < 0:
+        level = aiops_simd_level()
+    job.out, job.y, job.a = &x[0], &y[0], a
+    with nogil:
+        aiops_lerp(level, &job, n, False)
 
 
 def merge(
-    tuple arrays not None, const float[::1] weights not None, float[::1] out not None,
+    tuple arrays not None, tuple weights not None, float[::1] out not None, int level=-1,
 ) -> None:
     """Write the weighted sum of ``arrays`` to ``out``, added in the given order from zero.
 
-    Releases the GIL. Lengths and overlap are checked by the caller.
-
     Args:
         arrays: float32 vectors of shape (n,), none overlapping ``out``.
-        weights: float32, shape (len(arrays),).
+        weights: One number for each, rounded to float32.
         out: float32, shape (n,). Written.
     """
-    cdef Source[ROUND] source
-    cdef const float[::1] array
-    cdef Py_ssize_t n = out.shape[0], total = len(arrays), first = 0, count, s
+    cdef Py_ssize_t n = out.shape[0]
+    cdef aiops_merge_job job
+    if n > 0:
+        job.base, job.gain, job.out = NULL, 1.0, &out[0]
+        _merge(arrays, weights, &job, n, _is_large(n, len(arrays) + 1), level)
+
+
+def merge_checked(
+    const float[::1] base not None,
+    tuple arrays not None,
+    tuple weights not None,
+    float gain,
+    float[::1] out not None,
+    bint bypass,
+    int level=-1,
+) -> int:
+    """Write ``base + gain * sum`` to ``out``, where sum is what :func:`merge` writes.
+
+    Args:
+        base: float32, shape (n,). May be ``out`` itself.
+        arrays: float32 vectors of shape (n,), none overlapping ``out``.
+        weights: One number for each, rounded to float32.
+        gain: Factor of the sum.
+        out: float32, shape (n,). Written.
+        bypass: Whether to write past the caches.
+
+    Returns:
+        The position of the first result that is NaN or infinite, or -1.
+    """
+    cdef Py_ssize_t n = out.shape[0]
+    cdef aiops_merge_job job
     if n == 0:
-        return
-    if total == 0:
-        memset(&out[0], 0, n * sizeof(float))
-        return
-    while first < total:
-        count = min(<Py_ssize_t>ROUND, total - first)
-        for s in range(count):
-            # The tuple keeps each array alive, so its address outlives this view.
-            array = arrays[first + s]
-            source[s] = &array[0]
-        with nogil:
-            _merge(source, &weights[first], count, first == 0, &out[0], n)
-        first += count
+        return -1
+    job.base, job.gain, job.out = &base[0], gain, &out[0]
+    return _merge(arrays, weights, &job, n, bypass, level)
+
+
+def copy_checked(
+    const float[::1] x not None, float[::1] out not None, bint bypass, int level=-1,
+) -> int:
+    """Copy ``x`` to ``out`` and return the position of the first NaN or infinity, or -1.
+
+    Args:
+        x: float32, shape (n,).
+        out: float32, shape (n,). Written.
+        bypass: Whether to write past the caches.
+    """
+    cdef Py_ssize_t n = x.shape[0], bad
+    cdef aiops_copy_job job
+    if n == 0:
+        return -1
+    if level < 0:
+        level = aiops_simd_level()
+    job.x, job.out = &x[0], &out[0]
+    with nogil:
+        bad = aiops_copy(level, &job, n, bypass)
+    return bad
 
 
 def swap_update(
@@ -110,10 +170,9 @@ def swap_update(
     float[::1] base not None,
     const float[::1] fresh not None,
     float[::1] out not None,
+    int level=-1,
 ) -> None:
     """Write ``x - base`` to ``out`` and ``fresh`` to both ``x`` and ``base``, in one pass.
-
-    Releases the GIL. Lengths and overlap are checked by the caller.
 
     Args:
         x: float32, shape (n,). Read, then written.
@@ -122,13 +181,18 @@ def swap_update(
         out: float32, shape (n,). Written.
     """
     cdef Py_ssize_t n = x.shape[0]
-    if n > 0:
-        with nogil:
-            _swap_update(&x[0], &base[0], &fresh[0], &out[0], n)
+    cdef aiops_swap_job job
+    if n == 0:
+        return
+    if level < 0:
+        level = aiops_simd_level()
+    job.x, job.base, job.fresh, job.out = &x[0], &base[0], &fresh[0], &out[0]
+    with nogil:
+        aiops_swap(level, &job, n, _is_large(n, 4))
 
 
 def first_nonfinite(const float[::1] x not None) -> int:
-    """Return the position of the first NaN or infinity in ``x``, or -1. Releases the GIL.
+    """Return the position of the first NaN or infinity in ``x``, or -1.
 
     Args:
         x: float32, shape (n,).
@@ -138,3 +202,7 @@ def first_nonfinite(const float[::1] x not None) -> int:
         with nogil:
             bad = aiops_first_nonfinite(&x[0], n)
     return bad
+
+
+cdef inline bint _is_large(Py_ssize_t n, Py_ssize_t vectors) noexcept nogil:
+    return n > CACHED_BYTES // <Py_ssize_t>sizeof(float) // vectors

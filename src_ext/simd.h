@@ -2,10 +2,9 @@
  *
  * Nothing here allocates or knows of Python. A loop marked AIOPS_CLONES is ordinary C that the
  * compiler builds once per instruction set; the loader picks one. What no compiler vectorises is
- * written with intrinsics (topk.h, half.h) and picked by aiops_simd_level(). Every variant gives
- * the same bits, which holds only with -ffp-contract=off.
- *
- * Pointers are not `restrict`: an accumulator may be added to itself.
+ * written with intrinsics (topk.h, half.h), and what gains by whole cache lines with vector types
+ * (dense.h); both are picked by aiops_simd_level(). Every variant gives the same bits, which holds
+ * only with -ffp-contract=off.
  */
 #ifndef AIOPS_SIMD_H
 #define AIOPS_SIMD_H
@@ -29,9 +28,11 @@
 
 #if defined(__GNUC__)
 #  define AIOPS_INLINE static inline __attribute__((always_inline))
+#  define AIOPS_NOINLINE static __attribute__((noinline))
 #  define aiops_prefetch_write(address) __builtin_prefetch((address), 1, 3)
 #else
 #  define AIOPS_INLINE static inline
+#  define AIOPS_NOINLINE static
 #  define aiops_prefetch_write(address) ((void)(address))
 #endif
 
@@ -95,42 +96,6 @@ AIOPS_INLINE int aiops_ones(uint64_t hit)
         ones++;
     return ones;
 #endif
-}
-
-/* acc += weight * x */
-AIOPS_CLONES static inline void
-aiops_weighted_add(float *acc, const float *x, float weight, ptrdiff_t n)
-{
-    for (ptrdiff_t i = 0; i < n; i++)
-        acc[i] += weight * x[i];
-}
-
-/* out = 0 + w0*a + w1*b + w2*c + w3*d, added from left to right; `out` is not read. */
-AIOPS_CLONES static inline void
-aiops_start4(float *out, const float *a, const float *b, const float *c, const float *d,
-             const float *w, ptrdiff_t n)
-{
-    const float w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
-    for (ptrdiff_t i = 0; i < n; i++)
-        out[i] = (((0.0f + w0 * a[i]) + w1 * b[i]) + w2 * c[i]) + w3 * d[i];
-}
-
-/* out = out + w0*a + w1*b + w2*c + w3*d, added from left to right. */
-AIOPS_CLONES static inline void
-aiops_add4(float *out, const float *a, const float *b, const float *c, const float *d,
-           const float *w, ptrdiff_t n)
-{
-    const float w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
-    for (ptrdiff_t i = 0; i < n; i++)
-        out[i] = (((out[i] + w0 * a[i]) + w1 * b[i]) + w2 * c[i]) + w3 * d[i];
-}
-
-/* out = x - y */
-AIOPS_CLONES static inline void
-aiops_subtract(float *out, const float *x, const float *y, ptrdiff_t n)
-{
-    for (ptrdiff_t i = 0; i < n; i++)
-        out[i] = x[i] - y[i];
 }
 
 /* Position of the first NaN or infinity, or -1. Adding one to the exponent carries into the sign

@@ -5,18 +5,6 @@ from libc.stdint cimport uint16_t, uint32_t
 cdef extern from "simd.h" nogil:
     int aiops_simd_level() noexcept
     void aiops_prefetch_write(const void* address) noexcept
-    void aiops_weighted_add(float* acc, const float* x, float weight, Py_ssize_t n) noexcept
-    void aiops_start4(
-        float* out, const float* a, const float* b, const float* c, const float* d,
-        const float* w, Py_ssize_t n,
-    ) noexcept
-    void aiops_add4(
-        float* out, const float* a, const float* b, const float* c, const float* d,
-        const float* w, Py_ssize_t n,
-    ) noexcept
-    void aiops_subtract(
-        float* out, const float* x, const float* y, Py_ssize_t n,
-    ) noexcept
     Py_ssize_t aiops_first_nonfinite(const float* x, Py_ssize_t n) noexcept
     Py_ssize_t aiops_first_nonfinite_half(
         const uint16_t* bits, uint16_t infinity, Py_ssize_t n,

@@ -13,6 +13,7 @@ import pytest
 
 from aiops.codec.dense import dense
 from aiops.codec.half import bf16, fp16
+from aiops.codec.int8 import int8
 from aiops.codec.topk import topk
 from aiops.config import (
     CODEC,
@@ -242,6 +243,7 @@ def test_a_users_codec_needs_a_number_of_its_own():
         ("dense", dense()),
         ("fp16", fp16()),
         ("bf16", bf16()),
+        ("int8", int8()),
         ("topk:0.01", topk(0.01)),
         ("topk:1e-05", topk(0.00001)),
         ("topk:1", topk(1)),
@@ -255,7 +257,7 @@ def test_a_worker_rebuilds_the_codec_from_its_name(text, codec):
 def test_the_name_tables():
     assert list(SYNC) == ["bulk", "asynchronous", "ssp"]
     assert list(WORK) == ["fixed", "until_model"]
-    assert list(CODEC) == ["dense", "fp16", "bf16", "topk"]
+    assert list(CODEC) == ["dense", "fp16", "bf16", "int8", "topk"]
     assert set(WEIGHTS) == {
         "uniform", "by_samples", "by_steps", "constant", "by_staleness", "hinge",
     }  # fmt: skip

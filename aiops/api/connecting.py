@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiops.api.version import version
 from aiops.config import parse_codec, parse_url
 from aiops.transport import tcp
 from aiops.transport.base import Connection, Receiver
+from aiops.transport.congestion import check
+from aiops.transport.lane import Lane
 from aiops.worker.client import Client
 from aiops.worker.link import Dial, Identity, Link
 
@@ -23,6 +25,7 @@ def connect(
     connect_timeout_s: float = 10.0,
     give_up_s: float = 600.0,
     max_frame_bytes: int = 16 * 1024**3,
+    congestion: str | None = None,
 ) -> Client:
     """Return a client to be entered with ``async with``.
 
@@ -34,10 +37,16 @@ def connect(
         connect_timeout_s: How long the first connection may take to come about.
         give_up_s: How long a lost connection is tried to be replaced before tickets fail.
         max_frame_bytes: Largest frame accepted from the server.
+        congestion: TCP congestion control, such as ``"bbr"``; the system's unless given, and on loopback the fastest
+            one that is allowed.
 
     Raises:
-        ConfigError: The URL is wrong; no socket was opened.
+        ConfigError: The URL is wrong, or the system does not allow that congestion control; no connection was tried.
     """
+    if congestion is not None:
+        check(congestion)
+    # Bulk payloads of both directions take turns on it; the loop is the caller's.
+    lanes = (Lane("aiops worker lane"),)
     endpoints = parse_url(url)
     addresses = [(endpoint.host, endpoint.port) for endpoint in endpoints]
 
@@ -47,6 +56,8 @@ def connect(
             make_receiver,
             max_frame_bytes=max_frame_bytes,
             idle_timeout_s=idle_timeout_s,
+            lanes=lanes,
+            congestion=congestion,
             connect_timeout_s=min(10.0, connect_timeout_s),
         )
 
@@ -57,6 +68,7 @@ def connect(
         incarnation=incarnation,
         connect_timeout_s=connect_timeout_s,
         give_up_s=give_up_s,
+        lanes=lanes,
     )
 
 
@@ -69,8 +81,20 @@ def connect_over(
     connect_timeout_s: float = 10.0,
     give_up_s: float = 600.0,
     rng: random.Random | None = None,
+    lanes: Sequence[Lane] = (),
 ) -> Client:
-    """Return a client over any transport; see :func:`connect`. ``rng`` spreads redials."""
+    """Return a client over any transport; see :func:`connect`.
+
+    Args:
+        dial: Opens connections.
+        token: Secret to show.
+        name: See :func:`connect`.
+        incarnation: See :func:`connect`.
+        connect_timeout_s: See :func:`connect`.
+        give_up_s: See :func:`connect`.
+        rng: Spreads the redials of many workers.
+        lanes: The transport's threads, which end with the client.
+    """
     identity = Identity(
         identity=name or uuid.uuid4().hex,
         incarnation=time.time_ns() if incarnation is None else incarnation,
@@ -88,4 +112,4 @@ def connect_over(
             rng=rng or random.Random(identity.identity),
         )
 
-    return Client(make_link, parse_codec)
+    return Client(make_link, parse_codec, lanes)

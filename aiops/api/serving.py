@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Self, Unpack
 
 import numpy as np
@@ -20,6 +20,8 @@ from aiops.server.service import GRACE_S, Service
 from aiops.server.status import status
 from aiops.transport import tcp
 from aiops.transport.base import Connection, Listener, Receiver
+from aiops.transport.congestion import check
+from aiops.transport.lane import Lane
 from aiops.worker.bucket import check_finite, pack, specs_of, unpack
 
 
@@ -47,8 +49,10 @@ class Server:
         *,
         params: Mapping[str, object] | None,
         rounds: int | None,
+        lanes: Sequence[Lane] = (),
     ) -> None:
         self._listen = listen
+        self._lanes = lanes
         self._config = config
         self._params = params
         self._rounds = rounds
@@ -64,7 +68,12 @@ class Server:
         """
         codecs = {**WIRE_IDS, self._config.codec.wire_id: self._config.codec}
         self.service = service = Service(
-            self._config, place=by_bytes(), codecs=codecs, library=version(), rounds=self._rounds
+            self._config,
+            place=by_bytes(),
+            codecs=codecs,
+            library=version(),
+            rounds=self._rounds,
+            lanes=self._lanes,
         )
         if self._params is not None:
             self._seed(service, self._params)
@@ -100,7 +109,11 @@ class Server:
         done, _ = await asyncio.wait([self._main], timeout=GRACE_S)
         if not done:
             self.service.cut()
-        await self._main
+        try:
+            await self._main
+        finally:
+            for lane in self._lanes:
+                lane.close()
 
     async def wait(self) -> None:
         """Wait until the server ends; raises if it failed."""
@@ -152,6 +165,7 @@ def serve(
     config: ServerConfig | None = None,
     params: Mapping[str, object] | None = None,
     rounds: int | None = None,
+    congestion: str | None = None,
     **spec: Unpack[ServerSpec],
 ) -> Server:
     """Return a parameter server to be entered with ``async with``.
@@ -163,16 +177,21 @@ def serve(
             :class:`ServerConfig`).
         params: Parameters to start from, by name; the first worker's unless given.
         rounds: Versions after which workers are told that training is over.
+        congestion: TCP congestion control, such as ``"bbr"``; the system's unless given, and on loopback the fastest
+            one that is allowed.
 
     Raises:
-        ConfigError: A setting is wrong; no socket was opened.
+        ConfigError: A setting is wrong; no socket was bound.
     """
     settings = _config(config, spec)
     if not 0 <= port <= 65535:
         raise ConfigError(f"port is {port}, it must be in 0..65535")
 
-    listen = functools.partial(tcp.listen, host, port)
-    return Server(listen, settings, params=params, rounds=_rounds(rounds))
+    if congestion is not None:
+        check(congestion)
+    lanes = [Lane(f"aiops shard {number} lane") for number in range(settings.shards)]
+    listen = functools.partial(tcp.listen, host, port, lanes=lanes, congestion=congestion)
+    return Server(listen, settings, params=params, rounds=_rounds(rounds), lanes=lanes)
 
 
 def serve_on(

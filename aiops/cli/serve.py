@@ -104,6 +104,10 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
 @click.option(
     "--save", "end", type=click.Path(path_type=Path), help="Write the parameters there at the end."
 )
+@click.option(
+    "--congestion",
+    help="TCP congestion control; the system's unless given, on loopback the fastest allowed.",
+)
 @click.option("--loop", type=click.Choice(LOOPS), default="auto", help="Event loop.")
 @click.option(
     "--end-with-stdin",
@@ -120,6 +124,7 @@ def serve(
     start: Path | None,
     end: Path | None,
     rounds: int | None,
+    congestion: str | None,
     loop: LoopName,
     end_with_stdin: bool,
     **settings: Any,  # noqa: ANN401 -- click passes the options of ServerSpec by name
@@ -140,7 +145,9 @@ def serve(
     if end is not None:
         check_place(end)
     params = None if start is None else load(start)
-    server = make_server(host, port, config=config, params=params, rounds=rounds)
+    server = make_server(
+        host, port, config=config, params=params, rounds=rounds, congestion=congestion
+    )
     return run(_serve(server, end, end_with_stdin=end_with_stdin), loop=loop)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from aiops.codec.base import Codec
 from aiops.codec.dense import dense
 from aiops.codec.half import bf16, fp16
+from aiops.codec.int8 import int8
 from aiops.codec.topk import topk
 from aiops.errors import ShapeMismatch
 
@@ -14,11 +15,12 @@ CODEC: dict[str, Callable[..., Codec]] = {
     "dense": dense,
     "fp16": fp16,
     "bf16": bf16,
+    "int8": int8,
     "topk": topk,
 }
 
 # Decoding takes k from the payload's size, so that one density serves for all.
-_DECODERS: tuple[Codec, ...] = (dense(), fp16(), bf16(), topk(1.0))
+_DECODERS: tuple[Codec, ...] = (dense(), fp16(), bf16(), topk(1.0), int8())
 WIRE_IDS: dict[int, Codec] = {codec.wire_id: codec for codec in _DECODERS}
 
 

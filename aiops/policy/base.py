@@ -90,6 +90,10 @@ class SyncPolicy(Protocol):
     def max_staleness(self) -> int | None:
         """Oldest base that is still merged, in rounds behind the shard; None means any."""
 
+    @property
+    def barrier(self) -> bool:
+        """Whether a round closes only with a push of every live member, so that it is known beforehand with which."""
+
     def ready(self, view: RoundView) -> AbstractSet[WorkerId]:
         """Return whose held pushes are merged now into one new version; the empty set means "wait"."""
 

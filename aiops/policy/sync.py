@@ -34,6 +34,11 @@ class Bulk:
 
     max_staleness: int | None = 1
 
+    @property
+    def barrier(self) -> bool:
+        """True."""
+        return True
+
     def __post_init__(self) -> None:
         if self.max_staleness is not None and not _is_count(self.max_staleness):
             raise ConfigError(
@@ -61,6 +66,11 @@ class Asynchronous:
     """Asynchronous parallel (Downpour SGD, Dean et al., 2012): merge on arrival, answer at once."""
 
     @property
+    def barrier(self) -> bool:
+        """False."""
+        return False
+
+    @property
     def max_staleness(self) -> int | None:
         """None: every base is merged; a weight rule makes old ones count less."""
         return None
@@ -84,6 +94,11 @@ class StaleSynchronous:
     """
 
     bound: int
+
+    @property
+    def barrier(self) -> bool:
+        """False: a push is merged on arrival, only its answer waits."""
+        return False
 
     def __post_init__(self) -> None:
         if not _is_count(self.bound):

@@ -5,16 +5,16 @@ Whatever a push could be refused for without looking at other pushes is decided 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from aiops.codec.base import Codec
 from aiops.errors import NotFinite, Refused, ShapeMismatch, UnknownKey
-from aiops.server.event import Handle
+from aiops.server.event import Handle, Pushed
 from aiops.server.members import Member
 from aiops.server.peer import Peer
 from aiops.server.shard import Part
 from aiops.server.store import Store
-from aiops.types import DTYPE_IDS, Key
+from aiops.types import DTYPE_IDS, Key, Version, WorkerId
 from aiops.wire.frame import Frame
 from aiops.wire.message import Push
 from aiops.wire.session import Event
@@ -29,9 +29,10 @@ class AdmittedPush(Handle):
         parts: Its buckets by key.
         peer: The connection to answer on: the newest one that sent it.
         request: The request to answer there.
+        origin: The connection and the request that brought the payload.
     """
 
-    __slots__ = ("_frames", "member", "message", "parts", "peer", "request")
+    __slots__ = ("_frames", "member", "message", "origin", "parts", "peer", "request")
 
     def __init__(self, member: Member, peer: Peer, event: Event) -> None:
         assert isinstance(event.body, Push)
@@ -40,12 +41,17 @@ class AdmittedPush(Handle):
         self.parts: dict[Key, Part] = {}
         self.peer = peer
         self.request = event.request
+        self.origin = peer, event.request
         self._frames = event.parts
 
     @property
     def size_bytes(self) -> int:
         """Payload bytes held."""
         return sum(len(frame.payload) for frame in self._frames)
+
+    def seen_bytes(self, keys: Collection[Key]) -> int:
+        """Return how many of the payload bytes held belong to these keys."""
+        return sum(len(frame.payload) for frame in self._frames if frame.header.key in keys)
 
     def release(self) -> None:
         """Give the payload back."""
@@ -55,10 +61,35 @@ class AdmittedPush(Handle):
         self.parts = {}
 
 
-def check_parts(push: AdmittedPush, store: Store, codecs: Mapping[int, Codec]) -> None:
+def pushed(worker: WorkerId, handle: Handle, message: Push) -> Pushed:
+    """Return what the engine is told of a push."""
+    return Pushed(
+        worker,
+        handle,
+        base=Version(message.base),
+        n_samples=message.n_samples,
+        n_steps=message.n_steps,
+        loss=message.loss,
+        step_s=message.step_s,
+        sync_s=message.sync_s,
+    )
+
+
+def check_parts(
+    push: AdmittedPush,
+    store: Store,
+    codecs: Mapping[int, Codec],
+    seen: Mapping[Key, int],
+) -> None:
     """Check a push's parts against the table and fill ``push.parts``.
 
     Reads every byte of the payload once, so a large push is checked off the loop.
+
+    Args:
+        push: The push, whole.
+        store: What it is for.
+        codecs: How payloads are read, by wire id.
+        seen: Parts that were checked on their way: the position of the first value that is not finite, -1 for none.
 
     Raises:
         UnknownKey: There is no table yet, or a key is not in it.
@@ -74,6 +105,10 @@ def check_parts(push: AdmittedPush, store: Store, codecs: Mapping[int, Codec]) -
             )
         key, bucket = Key(header.key), table.buckets[header.key]
         codec = _codec(frame, codecs)
+        if key in seen:
+            _refuse_nonfinite(store, key, seen[key])
+            push.parts[key] = Part(codec, frame.payload)
+            continue
         if len(frame.payload) != header.size:
             # The reader dropped it: no coding of this bucket is that large.
             raise ShapeMismatch(
@@ -84,9 +119,13 @@ def check_parts(push: AdmittedPush, store: Store, codecs: Mapping[int, Codec]) -
             position = codec.check(frame.payload, bucket.size)
         except Refused as error:
             raise type(error)(f"key {key}: {error}") from None
-        if position >= 0:
-            raise NotFinite(f"push holds NaN or infinity in {store.where(key, position)}")
+        _refuse_nonfinite(store, key, position)
         push.parts[key] = Part(codec, frame.payload)
+
+
+def _refuse_nonfinite(store: Store, key: Key, position: int) -> None:
+    if position >= 0:
+        raise NotFinite(f"push holds NaN or infinity in {store.where(key, position)}")
 
 
 def _codec(frame: Frame, codecs: Mapping[int, Codec]) -> Codec:

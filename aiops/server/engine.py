@@ -8,7 +8,7 @@ hands them back inside the actions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from aiops.errors import Busy, NotMember, Refused, StalePush, ZeroWeight
@@ -102,6 +102,31 @@ class Engine:
                 failed, self._merging = self._merging, []
                 return [Decline(held.handle, error) for held in failed] + self._advance(now)
 
+    def preview(
+        self, coming: Sequence[Pushed], now: float
+    ) -> tuple[list[WorkerId], tuple[float, ...]] | None:
+        """Return what the open round closes with if these pushes come, and no other: workers in order and weights.
+
+        None when it would not close with all that is held and coming then, or when the policy does not wait for them.
+        """
+        if self._merging or self._early or not self.sync.barrier:
+            return None
+        views = {worker: held.view for worker, held in self._held.items()}
+        clocks = self.clocks()
+        for push in coming:
+            if self._objection(push) is not None or push.worker in views:
+                return None
+            views[push.worker] = self._view_of(push, now)
+            clocks.setdefault(push.worker, Clock(0))
+        if not self.started and len(views.keys() | self._live()) < self.min_workers:
+            return None
+        view = RoundView(version=self.version, held=views, clocks=clocks, now=now)
+        if not views or set(self.sync.ready(view)) != views.keys():
+            return None
+        workers = sorted(views)
+        weights = tuple(self.weights([views[worker] for worker in workers]))
+        return (workers, weights) if any(weights) else None
+
     def work_of(self, worker: WorkerId) -> Work:
         """Return how much ``worker`` computes before its next push."""
         return self._plan[worker]
@@ -157,7 +182,10 @@ class Engine:
             member.active = True
         member.step_s = _smoothed(member.step_s, push.step_s)
         member.sync_s = _smoothed(member.sync_s, push.sync_s)
-        view = PushView(
+        self._held[push.worker] = _Held(self._view_of(push, now), push.handle)
+
+    def _view_of(self, push: Pushed, now: float) -> PushView:
+        return PushView(
             worker=push.worker,
             base=push.base,
             staleness=self.version - push.base,
@@ -166,7 +194,6 @@ class Engine:
             loss=push.loss,
             arrived=now,
         )
-        self._held[push.worker] = _Held(view, push.handle)
 
     def _has_push(self, worker: WorkerId) -> bool:
         return worker in self._held or any(h.view.worker == worker for h in self._merging)

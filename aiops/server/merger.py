@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from aiops.codec.base import Codec
 from aiops.errors import Busy, NotMember, Refused
-from aiops.server.admission import AdmittedPush, check_parts
+from aiops.server.admission import AdmittedPush, check_parts, pushed
+from aiops.server.arrival import Arrivals
 from aiops.server.event import (
     Action,
     Answer,
@@ -19,12 +20,11 @@ from aiops.server.event import (
     Merge,
     Merged,
     MergeFailed,
-    Pushed,
 )
 from aiops.server.members import Member, Taken
 from aiops.server.peer import Peer
 from aiops.server.shard import MergeJob, Shard
-from aiops.types import Version
+from aiops.types import Key
 from aiops.wire.frame import Kind
 from aiops.wire.message import Ack
 from aiops.wire.session import Event as Received
@@ -46,11 +46,15 @@ class Merger:
     Args:
         service: Whose parameters and members it works on.
         codecs: How payloads are read, by wire id.
+        arrivals: Where large pushes are looked at on their way.
     """
 
-    def __init__(self, service: Service, codecs: Mapping[int, Codec]) -> None:
+    def __init__(self, service: Service, codecs: Mapping[int, Codec], arrivals: Arrivals) -> None:
         self._service = service
         self._codecs = codecs
+        self._arrivals = arrivals
+        # Whole pushes that may not be told to the engine before the round closes that is being drafted.
+        self._held_back: list[AdmittedPush] = []
         self._loop = asyncio.get_running_loop()
         # The push of each life of a worker that is not answered yet: it is being checked, held, merged or parked.
         self._pending: dict[_Life, AdmittedPush] = {}
@@ -68,16 +72,16 @@ class Merger:
         waiting = self._pending.get(_life(member))
         if waiting is not None and waiting.message.sequence == sequence:
             self._service.counters["pushes_repeated"] += 1
-            push.release()
+            self._give_back(push)
             # Its answer goes to where it was sent last.
             waiting.peer, waiting.request = peer, event.request
         elif sequence in member.outcomes or member.is_old(sequence):
             self._service.counters["pushes_repeated"] += 1
-            push.release()
+            self._give_back(push)
             self._repeat(push)
         elif waiting is not None:
             self._service.counters["refused_Busy"] += 1
-            push.release()
+            self._give_back(push)
             peer.refuse(
                 event.request,
                 Busy(f"worker {member.worker} has a push under way, one is the limit"),
@@ -99,44 +103,39 @@ class Merger:
         for push in self._pending.values():
             push.release()
         self._pending.clear()
+        self._held_back.clear()
 
     def _begin(self, push: AdmittedPush) -> None:
-        if push.size_bytes <= INLINE_BYTES:
-            self._enter(push, self._verdict(push))
+        seen = self._arrivals.seen(push)
+        if push.size_bytes - push.seen_bytes(seen) <= INLINE_BYTES:
+            self._enter(push, self._verdict(push, seen))
         else:
-            self._service.spawn(self._check(push), "check")
+            self._service.spawn(self._check(push, seen), "check")
 
-    async def _check(self, push: AdmittedPush) -> None:
-        self._enter(push, await self._in_thread(0, self._verdict, push))
+    async def _check(self, push: AdmittedPush, seen: Mapping[Key, int]) -> None:
+        self._enter(push, await self._in_thread(0, self._verdict, push, seen))
 
-    def _verdict(self, push: AdmittedPush) -> Refused | None:
+    def _verdict(self, push: AdmittedPush, seen: Mapping[Key, int]) -> Refused | None:
         try:
-            check_parts(push, self._service.store, self._codecs)
+            check_parts(push, self._service.store, self._codecs, seen)
         except Refused as error:
             return error
         return None
 
     def _enter(self, push: AdmittedPush, error: Refused | None) -> None:
-        member, message = push.member, push.message
+        member = push.member
         if error is None and self._service.members.get(member.identity) is not member:
             # It left while the push was checked; another life may have its number by now.
             error = NotMember(f"worker {member.worker} is not a member, its lease has ended")
         if error is not None:
             self._act([Decline(push, error)])
             return
+        self._arrivals.accepted(push)
+        if self._arrivals.holds_back(push):
+            self._held_back.append(push)
+            return
         self._service.counters["pushes"] += 1
-        self.feed(
-            Pushed(
-                member.worker,
-                push,
-                base=Version(message.base),
-                n_samples=message.n_samples,
-                n_steps=message.n_steps,
-                loss=message.loss,
-                step_s=message.step_s,
-                sync_s=message.sync_s,
-            )
-        )
+        self.feed(pushed(member.worker, push, push.message))
 
     # A push that was answered before: say the same again.
     def _repeat(self, push: AdmittedPush) -> None:
@@ -188,13 +187,31 @@ class Merger:
         self._pending.pop(_life(push.member), None)
         if outcome is not None:
             push.member.record(push.message.sequence, outcome)
+        self._give_back(push)
+        self.release_held_back()
+
+    def _give_back(self, push: AdmittedPush) -> None:
+        self._arrivals.gone(push)
         push.release()
+
+    def release_held_back(self) -> None:
+        """Go on with the pushes that waited for a round which is closed, or will be another one."""
+        waiting, self._held_back = self._held_back, []
+        for push in waiting:
+            self._enter(push, None)
 
     def _merge(self, pushes: Sequence[AdmittedPush], weights: Sequence[float]) -> None:
         service = self._service
         parts = [push.parts for push in pushes]
-        self._jobs = jobs = service.store.begin(parts, weights, service.config.server_lr)
-        size = sum(shard.size_bytes for shard, _ in jobs) * (len(pushes) + 2)
+        drafts = self._arrivals.drafted(pushes, weights)
+        if drafts is None:
+            lost = "the round closes with other pushes than were under way, send it again"
+            self.feed(MergeFailed(Busy(lost)))
+            return
+        self._jobs = jobs = service.store.begin(parts, weights, service.config.server_lr, drafts)
+        self._arrivals.close_round(drafts)
+        service.counters["buckets_drafted"] += len(drafts)
+        size = sum(job.todo_bytes for _, job in jobs) * (len(pushes) + 2)
         if size <= INLINE_BYTES:
             for _, job in jobs:
                 job.run()
@@ -217,7 +234,7 @@ class Merger:
             return
         for push in pushes:
             push.member.merged += 1
-            push.release()
+            self._give_back(push)
         service.counters["pushes_merged"] += len(pushes)
         self.feed(Merged())
         service.moved()

@@ -12,7 +12,7 @@ from aiops.errors import AiopsError, ProtocolError, Refused, RemoteProtocolError
 from aiops.server.members import Member
 from aiops.transport.base import Connection, Outgoing
 from aiops.wire.frame import Frame, Header, Kind
-from aiops.wire.message import Agreed, Bye, Message, Refuse
+from aiops.wire.message import Agreed, Bye, Message, Push, Refuse
 from aiops.wire.reader import Landing
 from aiops.wire.session import Event, Role, Session
 from aiops.wire.table import Table
@@ -42,6 +42,9 @@ class Owner(Protocol):
     def table(self) -> Table | None:
         """The agreed key table."""
 
+    def land(self, peer: Peer, header: Header, message: Push) -> Landing | None:
+        """Choose where a bucket of a push goes; None leaves it to the peer."""
+
     def dispatch(self, peer: Peer, event: Event) -> None:
         """Act on a whole message."""
 
@@ -69,9 +72,10 @@ class Peer:
         self.since = asyncio.get_running_loop().time()
         self._owner = owner
         self._pool = pool
+        self._writing = False
         self._replies: asyncio.Queue[Reply | None] = asyncio.Queue(MAX_QUEUED)
 
-    def place(self, header: Header) -> Landing:
+    def place(self, header: Header) -> Landing | None:
         """Take a block for a bulk payload; none for what will be refused anyway."""
         self.session.admit(header)
         if self.member is None:
@@ -79,8 +83,13 @@ class Peer:
         table = self._owner.table
         if header.kind is Kind.TENSOR and (table is None or header.size > _most(table, header.key)):
             return None
+        announced = self.session.announced(header)
+        if isinstance(announced, Push):
+            landing = self._owner.land(self, header, announced)
+            if landing is not None:
+                return landing
         block = self._pool.take(header.size)
-        return block.view, block
+        return Landing(block.view, block)
 
     def frame_received(self, frame: Frame) -> None:
         """Hand a completed message on; a bug of ours takes the server down instead of one connection."""
@@ -126,6 +135,9 @@ class Peer:
         if self.connection.closed:
             reply.release()
             return
+        if not self._writing and self._replies.empty() and self.connection.send_now(reply.frames):
+            reply.release()
+            return
         try:
             self._replies.put_nowait(reply)
         except asyncio.QueueFull:
@@ -138,12 +150,14 @@ class Peer:
             reply = await self._replies.get()
             if reply is None:
                 return
+            self._writing = True
             try:
                 await self.connection.send(reply.frames)
             except (AiopsError, OSError):
                 # The connection is over, and connection_lost tells why.
                 continue
             finally:
+                self._writing = False
                 reply.release()
 
     async def bye(self, reason: str) -> None:

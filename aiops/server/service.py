@@ -18,6 +18,7 @@ from aiops.codec.base import Codec
 from aiops.config import ServerConfig
 from aiops.errors import AiopsError, NotMember, Refused
 from aiops.policy.base import Place
+from aiops.server.arrival import Arrivals
 from aiops.server.engine import Engine
 from aiops.server.event import Event as EngineEvent
 from aiops.server.event import Left
@@ -28,9 +29,11 @@ from aiops.server.peer import Peer, Reply
 from aiops.server.seeding import Seeding
 from aiops.server.status import report
 from aiops.server.store import Store
+from aiops.transport.lane import Lane
 from aiops.types import Key, TensorSpec
-from aiops.wire.frame import Kind
-from aiops.wire.message import Model, Ping, Report
+from aiops.wire.frame import Header, Kind
+from aiops.wire.message import Model, Ping, Push, Report
+from aiops.wire.reader import Landing
 from aiops.wire.session import Event
 from aiops.wire.table import Table
 
@@ -52,6 +55,7 @@ class Service:
         codecs: How payloads are read, by wire id.
         library: Version of this library, for the handshake.
         rounds: Versions after which workers are told that training is over; None is never.
+        lanes: The transport's threads, one per shard; none where the loop does everything.
 
     Attributes:
         counters: What happened so far, by name.
@@ -68,6 +72,7 @@ class Service:
         codecs: Mapping[int, Codec],
         library: str,
         rounds: int | None = None,
+        lanes: Sequence[Lane] = (),
     ) -> None:
         self.config = config
         self.rounds = rounds
@@ -83,7 +88,8 @@ class Service:
         self.peers: set[Peer] = set()
         self.ready = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._merger = Merger(self, codecs)
+        self._arrivals = Arrivals(self, lanes)
+        self._merger = Merger(self, codecs, self._arrivals)
         self._seeding = Seeding(self.store, self.send_model)
         self._handshake = Handshake(self, library)
         self._moved = asyncio.Event()
@@ -109,6 +115,7 @@ class Service:
             self.cut()
             for peer in list(self.peers):
                 await peer.connection.close()
+            self._arrivals.close()
             self._merger.close()
             self.store.close()
             self._ended = True
@@ -201,7 +208,13 @@ class Service:
             peer.member.peer = None
             peer.member.last_heard = max(peer.member.last_heard, peer.connection.last_heard)
             log.info("worker %d is disconnected: %s", peer.member.worker, error or "closed")
+        self._arrivals.lost(peer)
+        self._merger.release_held_back()
         self._seeding.lost(peer)
+
+    def land(self, peer: Peer, header: Header, message: Push) -> Landing | None:
+        """Choose where a bucket of a push goes; None leaves it to the peer."""
+        return self._arrivals.land(peer, header, message)
 
     def close(self, peer: Peer) -> None:
         """Say goodbye on a connection and close it once that has left."""

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiops.buffers import Block, BufferPool
-from aiops.codec.base import Codec
-from aiops.kernels import first_nonfinite, weighted_add
+from aiops.codec.base import DENSE, Codec
+from aiops.kernels import merge_checked
+from aiops.server.draft import CHUNK_BYTES, BucketDraft
 from aiops.types import Key, ShardId
 
 
@@ -41,25 +42,36 @@ class MergeJob:
     _pushes: Sequence[Mapping[Key, Part]]
     _weights: Sequence[float]
     _gain: float
-    _scratch: Block
+    _drafts: Mapping[Key, BucketDraft]
+    _scratch: Block | None
     _averaged: frozenset[Key]
+
+    @property
+    def todo_bytes(self) -> int:
+        """Bytes of the parameters that no draft holds yet."""
+        return sum(len(block) for key, block in self.fresh.items() if key not in self._drafts)
 
     def run(self) -> None:
         """Compute ``fresh = old + gain * sum weight * push``, summing in the order of the pushes."""
         for key, block in self.fresh.items():
-            values = block.float32()
-            acc = self._scratch.float32()[: values.size]
-            acc.fill(0.0)
-            weights, gain = self._shares(key)
-            for parts, weight in zip(self._pushes, weights, strict=True):
-                part = parts.get(key)
-                if part is not None and weight:
-                    part.codec.add_to(acc, part.payload, weight)
-            np.copyto(values, self._old[key].float32())
-            weighted_add(values, acc, gain)
-            position = first_nonfinite(values)
+            draft = self._drafts.get(key)
+            position = draft.bad if draft is not None else self._merge(key, block.float32())
             if position >= 0 and self.bad is None:
                 self.bad = (key, position)
+
+    # The position of the first result that is not finite, or -1.
+    def _merge(self, key: Key, values: NDArray[np.float32]) -> int:
+        weights, gain = self._shares(key)
+        pairs = zip(self._pushes, weights, strict=True)
+        parts = [(parts[key], weight) for parts, weight in pairs if key in parts and weight]
+        old = self._old[key].float32()
+        if self._scratch is None:
+            return _merge_dense(old, parts, gain, values)
+        acc = self._scratch.float32()[: values.size]
+        acc.fill(0.0)
+        for part, weight in parts:
+            part.codec.add_to(acc, part.payload, weight)
+        return merge_checked(old, [acc], [1.0], gain=gain, out=values)
 
     # A mean of values stays between them only if its shares do not sum to more than 1.
     def _shares(self, key: Key) -> tuple[Sequence[float], float]:
@@ -116,31 +128,50 @@ class Shard:
         return self._published[key].lend()
 
     def begin(
-        self, pushes: Sequence[Mapping[Key, Part]], weights: Sequence[float], gain: float
+        self,
+        pushes: Sequence[Mapping[Key, Part]],
+        weights: Sequence[float],
+        gain: float,
+        drafts: Mapping[Key, BucketDraft],
     ) -> MergeJob:
-        """Take the memory for a merge of ``pushes``; it must be ended by :meth:`publish` or :meth:`discard`."""
-        largest = max(self._sizes.values(), default=0)
+        """Take the memory for a merge of ``pushes``; it must be ended by :meth:`publish` or :meth:`discard`.
+
+        The memory of the drafts of its keys goes over to the job.
+        """
+        sizes = {key: size for key, size in self._sizes.items() if key not in drafts}
+        coded = any(
+            part.codec.wire_id != DENSE
+            for push in pushes
+            for key, part in push.items()
+            if key in sizes
+        )
         return MergeJob(
-            fresh={key: self._pool.take(4 * size) for key, size in self._sizes.items()},
+            fresh={
+                key: self._pool.take(4 * size) if key in sizes else drafts[key].fresh
+                for key, size in self._sizes.items()
+            },
             bad=None,
             _old=self._published,
             _pushes=pushes,
             _weights=weights,
             _gain=gain,
-            _scratch=self._pool.take(4 * largest),
+            _drafts=drafts,
+            _scratch=self._pool.take(4 * max(sizes.values())) if coded else None,
             _averaged=self._averaged,
         )
 
     def publish(self, job: MergeJob) -> None:
         """Swap a finished merge in; the old snapshot lives on as long as somebody borrows it."""
-        job._scratch.release()
+        if job._scratch is not None:
+            job._scratch.release()
         old, self._published = self._published, job.fresh
         for block in old.values():
             block.release()
 
     def discard(self, job: MergeJob) -> None:
         """Give a merge up; the published snapshot stays."""
-        job._scratch.release()
+        if job._scratch is not None:
+            job._scratch.release()
         for block in job.fresh.values():
             block.release()
 
@@ -149,3 +180,27 @@ class Shard:
         for block in self._published.values():
             block.release()
         self._published = {}
+
+
+# Chunk by chunk, so that what is merged stays in the cache between its sum and its check.
+def _merge_dense(
+    old: NDArray[np.float32],
+    parts: Sequence[tuple[Part, float]],
+    gain: float,
+    out: NDArray[np.float32],
+) -> int:
+    arrays = [np.frombuffer(part.payload, np.float32) for part, _ in parts]
+    weights = [weight for _, weight in parts]
+    step = CHUNK_BYTES // 4
+    for at in range(0, out.size, step):
+        position = merge_checked(
+            old[at : at + step],
+            [array[at : at + step] for array in arrays],
+            weights,
+            gain=gain,
+            out=out[at : at + step],
+            bypass=out.size > step,
+        )
+        if position >= 0:
+            return at + position
+    return -1

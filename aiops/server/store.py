@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from aiops.buffers import BufferPool
+from aiops.buffers import Block, BufferPool
 from aiops.codec.base import DENSE
 from aiops.errors import NotFinite, UnknownKey
 from aiops.policy.base import Place
+from aiops.server.draft import BucketDraft
 from aiops.server.peer import Reply
 from aiops.server.shard import MergeJob, Part, Shard
 from aiops.server.table import build_table
@@ -122,11 +123,19 @@ class Store:
                 block.release()
         return flat
 
+    def lend(self, key: Key) -> Block:
+        """Lend the published block of a key; the borrower releases it."""
+        return self.shards[self.require().buckets[key].shard].lend(key)
+
     def begin(
-        self, pushes: Sequence[Mapping[Key, Part]], weights: Sequence[float], gain: float
+        self,
+        pushes: Sequence[Mapping[Key, Part]],
+        weights: Sequence[float],
+        gain: float,
+        drafts: Mapping[Key, BucketDraft],
     ) -> list[tuple[Shard, MergeJob]]:
-        """Take the memory for a merge in every shard."""
-        return [(shard, shard.begin(pushes, weights, gain)) for shard in self.shards]
+        """Take the memory for a merge in every shard, and the drafts' for what they hold."""
+        return [(shard, shard.begin(pushes, weights, gain, drafts)) for shard in self.shards]
 
     def finish(self, jobs: Sequence[tuple[Shard, MergeJob]]) -> NotFinite | None:
         """Publish a computed merge in all shards, or in none where a parameter is no longer finite."""

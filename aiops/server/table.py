@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from aiops.errors import ShapeMismatch
 from aiops.policy.base import Place
-from aiops.types import DTYPE_IDS, Key, TensorSpec
+from aiops.types import TENSOR_DTYPES, Key, TensorSpec
 from aiops.wire.table import BucketEntry, Table, TensorEntry
 
 # Buckets start on a cache line of float32 values, so that no two shards ever share one.
@@ -55,8 +55,8 @@ def _entries(specs: Sequence[TensorSpec]) -> tuple[list[TensorEntry], int]:
     for spec in specs:
         if spec.name in seen:
             raise ShapeMismatch(f"tensor {spec.name!r} is named twice")
-        if spec.dtype not in DTYPE_IDS:
-            known = ", ".join(DTYPE_IDS)
+        if spec.dtype not in TENSOR_DTYPES:
+            known = ", ".join(TENSOR_DTYPES)
             raise ShapeMismatch(
                 f"tensor {spec.name!r} is {spec.dtype}, a parameter server averages {known}"
             )

@@ -18,7 +18,7 @@ Outgoing: TypeAlias = "tuple[bytes, Sequence[memoryview]]"
 class Receiver(Protocol):
     """The owner of a connection, as the connection sees it. Called on the loop; must not block."""
 
-    def place(self, header: Header) -> Landing:
+    def place(self, header: Header) -> Landing | None:
         """Choose the memory of a bulk payload; see :data:`aiops.wire.reader.Place`."""
 
     def frame_received(self, frame: Frame) -> None:
@@ -65,6 +65,13 @@ class Connection(Protocol):
             ConnectionLost: The connection ended first.
             ProtocolError: The connection ended because the peer does not speak our protocol.
             DeadlineExceeded: The peer took no byte for the idle timeout; the connection is aborted.
+        """
+
+    def send_now(self, frames: Sequence[Outgoing]) -> bool:
+        """Send a small message at once, if nothing is in its way; else do nothing and return False.
+
+        The views are copied, so that they are the caller's again when this returns. A message of up to 64 KiB leaves
+        with one system call and no turn of the loop.
         """
 
     def post(self, frame: bytes) -> None:

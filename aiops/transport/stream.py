@@ -1,7 +1,8 @@
 """The part of a connection that every byte stream shares: cutting frames into writes, and loans.
 
 A subclass brings three things: ``_write`` (take bytes), ``_backlog`` (how many of them the peer has yet to take) and
-``_shut`` (end the link). It reports back through ``_pause``, ``_resume``, ``_filled`` and ``_lost``.
+``_shut`` (end the link, and all use of memory on loan). It reports back through ``_pause``, ``_resume``, ``_filled``
+and ``_lost``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from aiops.errors import AiopsError, ConnectionLost, DeadlineExceeded, ProtocolError
 from aiops.transport.base import Outgoing, Receiver
+from aiops.wire.frame import Frame
 from aiops.wire.reader import FrameReader
 
 # One flush per segment keeps the stock loop from moving its whole backlog at each partial send, and bounds what is
@@ -34,13 +36,16 @@ class StreamConnection:
         idle_timeout_s: How long a send may wait without the peer taking a byte.
     """
 
+    # How large the views are that the transport takes at a time.
+    _segment_bytes = SEGMENT_BYTES
+
     def __init__(self, receiver: Receiver, *, max_frame_bytes: int, idle_timeout_s: float) -> None:
         self.peer = "unknown peer"
         self.closed = False
-        self.received_bytes = 0
         self.sent_bytes = 0
+        self._received_bytes = 0
         self._loop = asyncio.get_running_loop()
-        self.last_heard = self._loop.time()
+        self._last_heard = self._loop.time()
         self._receiver = receiver
         self._reader = FrameReader(receiver.place, max_frame_bytes=max_frame_bytes)
         self._idle_timeout_s = idle_timeout_s
@@ -53,6 +58,16 @@ class StreamConnection:
         self._error: Exception | None = None
         self._over = self._loop.create_future()
 
+    @property
+    def received_bytes(self) -> int:
+        """Bytes received so far."""
+        return self._received_bytes
+
+    @property
+    def last_heard(self) -> float:
+        """When bytes last came in, in seconds of the loop's clock."""
+        return self._last_heard
+
     async def send(self, frames: Sequence[Outgoing]) -> None:
         """Send frames in order; see :class:`aiops.transport.base.Connection`."""
         try:
@@ -62,6 +77,19 @@ class StreamConnection:
                 await self._send(frames)
         finally:
             self._pump()
+
+    def send_now(self, frames: Sequence[Outgoing]) -> bool:
+        """Send a small message at once, if nothing is in its way; see the protocol."""
+        if self._paused or self._posted or self._turn.locked() or self.closed:
+            return False
+        pieces: list[bytes | memoryview] = []
+        for head, views in frames:
+            pieces.append(head)
+            pieces += views
+        if sum(map(len, pieces)) > STAGED_BYTES:
+            return False
+        self._put(b"".join(pieces))
+        return True
 
     def post(self, frame: bytes) -> None:
         """Send a small frame at the next frame boundary; see the protocol."""
@@ -106,6 +134,10 @@ class StreamConnection:
     def _shut(self, *, gently: bool) -> None:
         raise NotImplementedError
 
+    # Whatever other thread uses memory on loan must not do so any more.
+    def _stop_moving(self) -> None:
+        return
+
     def _pause(self) -> None:
         self._paused = True
 
@@ -118,10 +150,16 @@ class StreamConnection:
     def _filled(self, n: int) -> None:
         if self.closed:
             return
-        self.received_bytes += n
-        self.last_heard = self._loop.time()
+        self._heard(n)
+        self._dispatch(self._reader.buffer_updated(n))
+
+    def _heard(self, n: int) -> None:
+        self._received_bytes += n
+        self._last_heard = self._loop.time()
+
+    def _dispatch(self, frames: Iterator[Frame]) -> None:
         try:
-            for frame in self._reader.buffer_updated(n):
+            for frame in frames:
                 self._receiver.frame_received(frame)
         except ProtocolError as error:
             self.abort(error)
@@ -145,6 +183,7 @@ class StreamConnection:
     def _end(self, error: Exception | None) -> None:
         self.closed = True
         self._error = error
+        self._stop_moving()
         self._reader.close()
         self._posted.clear()
         self._posted_bytes = 0
@@ -162,7 +201,7 @@ class StreamConnection:
         left = total = sum(len(head) + sum(map(len, views)) for head, views in frames)
         lent = False
         try:
-            for data, ends_frame in _segments(frames):
+            for data, ends_frame in _segments(frames, self._segment_bytes):
                 lent = isinstance(data, memoryview)
                 self._put(data)
                 left -= len(data)
@@ -222,7 +261,9 @@ class StreamConnection:
 
 # Cut frames into writes: small frames are joined, large ones leave with their header and up to 64 KiB in front, then
 # in segments that are views of the caller's memory. Yields each write and whether a frame ends with it.
-def _segments(frames: Sequence[Outgoing]) -> Iterator[tuple[bytes | memoryview, bool]]:
+def _segments(
+    frames: Sequence[Outgoing], segment_bytes: int
+) -> Iterator[tuple[bytes | memoryview, bool]]:
     stage = bytearray()
     for head, views in frames:
         size = len(head) + sum(map(len, views))
@@ -230,7 +271,7 @@ def _segments(frames: Sequence[Outgoing]) -> Iterator[tuple[bytes | memoryview, 
             yield bytes(stage), True
             stage = bytearray()
         if size > STAGED_BYTES:
-            yield from _large(head, views)
+            yield from _large(head, views, segment_bytes)
             continue
         stage += head
         for view in views:
@@ -239,13 +280,15 @@ def _segments(frames: Sequence[Outgoing]) -> Iterator[tuple[bytes | memoryview, 
         yield bytes(stage), True
 
 
-def _large(head: bytes, views: Sequence[memoryview]) -> Iterator[tuple[bytes | memoryview, bool]]:
+def _large(
+    head: bytes, views: Sequence[memoryview], segment_bytes: int
+) -> Iterator[tuple[bytes | memoryview, bool]]:
     stage = bytearray()
     rest: list[memoryview] = []
     for view in (memoryview(head), *views):
         room = STAGED_BYTES - len(stage)
         stage += view[:room]
-        rest += [view[at : at + SEGMENT_BYTES] for at in range(room, len(view), SEGMENT_BYTES)]
+        rest += [view[at : at + segment_bytes] for at in range(room, len(view), segment_bytes)]
     yield bytes(stage), False
     for piece in rest[:-1]:
         yield piece, False

@@ -9,25 +9,73 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import itertools
 import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import NotRequired, TypedDict, Unpack, cast
 
 from aiops.errors import ConfigError, ConnectFailed, ConnectionLost, TransportError
 from aiops.transport.base import Receiver
-from aiops.transport.stream import StreamConnection
+from aiops.transport.congestion import choose, in_force
+from aiops.transport.lane import Lane, Receive, Send
+from aiops.transport.stream import SEGMENT_BYTES, StreamConnection
 
 if sys.platform == "linux":
     import fcntl
     import termios
 
 
+# From here on a payload goes through a lane. Below, waking another thread costs more than moving the bytes: measure
+# with `aiops bench round`.
+LANE_BYTES = 1024 * 1024
+
+
+class Options(TypedDict):
+    """What both ends of a connection are told; see :class:`TcpConnection`."""
+
+    max_frame_bytes: int
+    idle_timeout_s: float
+    lanes: NotRequired[Sequence[Lane]]
+    send_lane: NotRequired[int]
+    congestion: NotRequired[str | None]
+
+
 class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
-    """A TCP connection; made by :func:`connect` and :func:`listen`."""
+    """A TCP connection; made by :func:`connect` and :func:`listen`.
+
+    Args:
+        lanes: Threads for bulk payloads; without them everything happens on the loop. What comes in says which of them
+            takes it.
+        send_lane: Number of the lane that sends.
+        congestion: Congestion control to ask the system for; None leaves it, except on loopback (see
+            :mod:`aiops.transport.congestion`).
+    """
 
     _transport: asyncio.Transport
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        *,
+        max_frame_bytes: int,
+        idle_timeout_s: float,
+        lanes: Sequence[Lane] = (),
+        send_lane: int = 0,
+        congestion: str | None = None,
+    ) -> None:
+        super().__init__(receiver, max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s)
+        self.congestion = "unknown"
+        self._lanes = lanes
+        self._send_lane = send_lane
+        self._congestion = congestion
+        self._segment_bytes = sys.maxsize if lanes else SEGMENT_BYTES
+        # The lane at work on each direction, and how much of the incoming move is accounted for.
+        self._incoming: tuple[Lane, Receive] | None = None
+        self._outgoing: tuple[Lane, Send] | None = None
+        self._due = 0
+        self._asked_to_pause = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set the socket up so that "may write again" means "the kernel has taken everything"."""
@@ -38,6 +86,8 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         if sock is not None:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            choose(sock, self._congestion)
+            self.congestion = in_force(sock)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Hand out the reader's memory."""
@@ -46,6 +96,7 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Parse what came."""
         self._filled(nbytes)
+        self._hand_over()
 
     def eof_received(self) -> bool:
         """Treat the peer's end of stream as the end of the connection, whatever this end has yet to send."""
@@ -65,22 +116,121 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         lost = f"connection to {self.peer} was lost {self._where()}"
         self._lost(ConnectionLost(lost) if exc is None else _translated(exc, lost))
 
+    @property
+    def received_bytes(self) -> int:
+        """Bytes received so far."""
+        self._account()
+        return self._received_bytes
+
+    @property
+    def last_heard(self) -> float:
+        """When bytes last came in, in seconds of the loop's clock; a lane's are noted when somebody asks."""
+        self._account()
+        return self._last_heard
+
     def pause_reading(self) -> None:
-        """Stop taking bytes from the peer."""
-        if not self.closed and self._transport.is_reading():
-            self._transport.pause_reading()
+        """Stop taking bytes from the peer, once a payload that a lane is at has come."""
+        self._asked_to_pause = True
+        self._read_or_not()
 
     def resume_reading(self) -> None:
         """Take bytes from the peer again."""
-        if not self.closed and not self._transport.is_reading():
-            self._transport.resume_reading()
+        self._asked_to_pause = False
+        self._read_or_not()
+        self._hand_over()
+
+    def _read_or_not(self) -> None:
+        wanted = not self._asked_to_pause and self._incoming is None
+        if not self.closed and self._transport.is_reading() != wanted:
+            (self._transport.resume_reading if wanted else self._transport.pause_reading)()
+
+    # Give what is missing of a large payload to its lane; the loop reads on when it has come.
+    def _hand_over(self) -> None:
+        bulk = self._reader.bulk
+        if bulk is None or self.closed or self._asked_to_pause or self._incoming is not None:
+            return
+        landing, left = bulk
+        if not self._lanes or left < LANE_BYTES:
+            return
+        lane = self._lanes[landing.lane % len(self._lanes)]
+        move = Receive(self._own_socket(), landing, left, self._from_lane(self._came))
+        self._incoming, self._due = (lane, move), left
+        self._read_or_not()
+        lane.start(move)
+
+    def _came(self, error: Exception | None) -> None:
+        assert self._incoming is not None
+        size = self._reader.bulk[1] if self._reader.bulk else 0
+        self._account()
+        self._incoming = None
+        if error is not None:
+            lost = f"connection to {self.peer} was lost {self._where()}"
+            closed = f"{self.peer} closed the connection {self._where()}"
+            self.abort(
+                ConnectionLost(closed) if isinstance(error, EOFError) else _translated(error, lost)
+            )
+            return
+        self._dispatch(self._reader.landed(size))
+        self._hand_over()
+        self._read_or_not()
+
+    # Note what the incoming lane has moved since somebody last looked.
+    def _account(self) -> None:
+        if self._incoming is not None:
+            left = self._incoming[1].left
+            if left != self._due:
+                self._heard(self._due - left)
+                self._due = left
 
     def _write(self, data: bytes | memoryview) -> None:
-        self._transport.write(data)
+        if not self._lanes or len(data) < LANE_BYTES or not isinstance(data, memoryview):
+            self._transport.write(data)
+            return
+        lane = self._lanes[self._send_lane % len(self._lanes)]
+        move = Send(self._own_socket(), data, self._from_lane(self._went))
+        self._outgoing = (lane, move)
+        self._pause()
+        lane.start(move)
+
+    def _went(self, error: Exception | None) -> None:
+        self._outgoing = None
+        if error is not None:
+            self.abort(_translated(error, f"connection to {self.peer} was lost"))
+            return
+        self._resume()
 
     def _backlog(self) -> int:
         waiting = self._transport.get_write_buffer_size()
+        if self._outgoing is not None:
+            waiting += self._outgoing[1].left
         return waiting + _unacknowledged(self._transport.get_extra_info("socket").fileno())
+
+    def _stop_moving(self) -> None:
+        for moving in (self._incoming, self._outgoing):
+            if moving is not None:
+                lane, move = moving
+                lane.stop(move)
+        self._account()
+        self._incoming = self._outgoing = None
+
+    # A lane tells the loop, unless the connection has ended meanwhile and nobody waits to hear.
+    def _from_lane(
+        self, heard: Callable[[Exception | None], None]
+    ) -> Callable[[Exception | None], None]:
+        def on_loop(error: Exception | None) -> None:
+            if not self.closed:
+                heard(error)
+
+        def tell(error: Exception | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(on_loop, error)
+
+        return tell
+
+    def _own_socket(self) -> socket.socket:
+        sock: socket.socket = self._transport.get_extra_info("socket").dup()
+        sock.setblocking(False)
+        return sock
 
     def _shut(self, *, gently: bool) -> None:
         if gently:
@@ -101,11 +251,9 @@ class _Accepted(TcpConnection):
         self,
         receiver: Receiver,
         made: Callable[[Receiver, TcpConnection], None],
-        *,
-        max_frame_bytes: int,
-        idle_timeout_s: float,
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(receiver, max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s)
+        super().__init__(receiver, **options)
         self._made = made
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -129,18 +277,16 @@ async def connect(
     addresses: Sequence[tuple[str, int]],
     make_receiver: Callable[[], Receiver],
     *,
-    max_frame_bytes: int,
-    idle_timeout_s: float,
     connect_timeout_s: float = 10.0,
+    **options: Unpack[Options],
 ) -> TcpConnection:
     """Dial the addresses in order and return the first connection that stands.
 
     Args:
         addresses: Hosts and ports. A name that stands for several addresses is tried at each of them.
         make_receiver: Called once, when a connection stands.
-        max_frame_bytes: See :class:`StreamConnection`.
-        idle_timeout_s: See :class:`StreamConnection`.
         connect_timeout_s: How long each address may take to answer.
+        **options: See :class:`TcpConnection`.
 
     Raises:
         ConnectFailed: None of them answered; the message says why for each.
@@ -152,12 +298,7 @@ async def connect(
         except ConnectFailed as error:
             reasons.append(str(error))
             continue
-        return await _adopt(
-            sock,
-            lambda: TcpConnection(
-                make_receiver(), max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s
-            ),
-        )
+        return await _adopt(sock, lambda: TcpConnection(make_receiver(), **options))
     raise ConnectFailed("cannot connect to " + "; ".join(reasons))
 
 
@@ -166,9 +307,8 @@ async def listen(
     port: int,
     make_receiver: Callable[[], Receiver],
     *,
-    max_frame_bytes: int,
-    idle_timeout_s: float,
     made: Callable[[Receiver, TcpConnection], None],
+    **options: Unpack[Options],
 ) -> TcpListener:
     """Bind and accept; port 0 takes a free one.
 
@@ -176,18 +316,18 @@ async def listen(
         host: Address or name to bind.
         port: Port, 0..65535.
         make_receiver: Called for every accepted connection.
-        max_frame_bytes: See :class:`StreamConnection`.
-        idle_timeout_s: See :class:`StreamConnection`.
         made: Told of every accepted connection, with its receiver, before the first byte.
+        **options: See :class:`TcpConnection`.
 
     Raises:
         ConfigError: The address cannot be bound; the message names it.
     """
+    turns = itertools.count()
 
     def accept() -> TcpConnection:
-        return _Accepted(
-            make_receiver(), made, max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s
-        )
+        # Each connection sends on another lane than the last one does.
+        own: Options = {**options, "send_lane": next(turns)}
+        return _Accepted(make_receiver(), made, **own)
 
     try:
         server = await asyncio.get_running_loop().create_server(accept, host, port)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import enum
 import struct
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from aiops.buffers import Block
 from aiops.errors import (
     BadHandshake,
     FrameTooLarge,
@@ -91,26 +90,33 @@ class Header(NamedTuple):
         return HEADER.pack(MAGIC, PROTOCOL, kind, codec, dtype, 0, request, key, version, size)
 
 
+class Loan(Protocol):
+    """Memory that is another's until it is released."""
+
+    def release(self) -> None:
+        """End the loan."""
+
+
 @dataclass(slots=True)
 class Frame:
     """One received frame.
 
     Attributes:
         header: Its fields.
-        payload: Its bytes, format 'B'. Where ``block`` is set they live in it and are good while the loan is.
-        block: The pooled memory under ``payload``; whoever takes the frame releases it. None where the payload is
-            plain bytes or landed in memory of the receiver's own.
+        payload: Its bytes, format 'B'. Where ``loan`` is set they live in it and are good while the loan is.
+        loan: The memory under ``payload``; whoever takes the frame releases it. None where the payload is plain
+            bytes or landed in memory of the receiver's own.
     """
 
     header: Header
     payload: memoryview
-    block: Block | None
+    loan: Loan | None
 
     def release(self) -> None:
         """End the loan, if there is one."""
-        if self.block is not None:
-            self.block.release()
-            self.block = None
+        if self.loan is not None:
+            self.loan.release()
+            self.loan = None
 
 
 def frame_bytes(kind: Kind, payload: bytes = b"", *, request: int = 0, version: int = 0) -> bytes:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from aiops.buffers import Block
 from aiops.wire.frame import (
     CONTROL_BYTES,
     HEADER_BYTES,
     Frame,
     Header,
     Kind,
+    Loan,
     check_magic,
     parse_header,
 )
@@ -29,12 +29,46 @@ CHUNK_BYTES = 256 * 1024
 
 BULK = frozenset({Kind.TENSOR, Kind.INIT, Kind.TABLE})
 
-Landing: TypeAlias = "tuple[memoryview, Block | None] | None"
-Place: TypeAlias = Callable[[Header], Landing]
-"""Chooses the memory of a bulk payload: exactly ``header.size`` writable bytes of format 'B' and the block under them,
-if pooled; None has the payload read and dropped, at no memory at all."""
-
 NOTHING = memoryview(b"")
+
+
+class Landing:
+    """Where one bulk payload goes, from front to back: memory that the owner of the stream chose.
+
+    A subclass may look at the bytes while they are hot, or take them in pieces. A transport with lanes calls
+    :meth:`room` and :meth:`filled` from one of them; everything else happens on the loop.
+
+    Args:
+        payload: Exactly the payload's size, writable, of format 'B'.
+        loan: What is released when nobody needs the payload any more; None where nobody has to be told.
+        lane: Which of the transport's lanes fills it; every number will do.
+    """
+
+    __slots__ = ("_at", "lane", "loan", "payload")
+
+    def __init__(self, payload: memoryview, loan: Loan | None = None, *, lane: int = 0) -> None:
+        self.payload = payload
+        self.loan = loan
+        self.lane = lane
+        self._at = 0
+
+    def room(self) -> memoryview:
+        """Return writable memory for the bytes that come next; never empty while some are due."""
+        return self.payload[self._at : self._at + CHUNK_BYTES]
+
+    def filled(self, n: int) -> None:
+        """Take note that the first ``n`` bytes of the last room were written."""
+        self._at += n
+
+    def give_up(self) -> None:
+        """Hear that the rest will not come; ends the loan."""
+        if self.loan is not None:
+            self.loan.release()
+            self.loan = None
+
+
+Place: TypeAlias = Callable[[Header], "Landing | None"]
+"""Chooses the memory of a bulk payload; None has the payload read and dropped, at no memory at all."""
 
 
 class FrameReader:
@@ -47,7 +81,6 @@ class FrameReader:
     """
 
     __slots__ = (
-        "_block",
         "_closed",
         "_end",
         "_header",
@@ -66,16 +99,19 @@ class FrameReader:
         self._end = 0
         # The bulk frame that is being received, and how many bytes of its payload are missing.
         self._header: Header | None = None
-        self._landing: memoryview | None = None
-        self._block: Block | None = None
+        self._landing: Landing | None = None
         self._left = 0
 
     def get_buffer(self, hint: int) -> memoryview:
         """Return writable memory for the next bytes; never empty."""
         if self._landing is not None:
-            filled = len(self._landing) - self._left
-            return self._landing[filled : filled + CHUNK_BYTES]
+            return self._landing.room()
         return self._stage[self._end :]
+
+    @property
+    def bulk(self) -> tuple[Landing, int] | None:
+        """The landing that the next bytes belong to, and how many they are; None between bulk payloads."""
+        return None if self._landing is None else (self._landing, self._left)
 
     def buffer_updated(self, n: int) -> Iterator[Frame]:
         """Take note of ``n`` bytes written to the last buffer, and yield the frames they complete.
@@ -88,9 +124,8 @@ class FrameReader:
             RemoteProtocolError: The bytes are not frames of ours; the stream is over.
         """
         if self._landing is not None:
-            self._left -= n
-            if not self._left:
-                yield self._finish()
+            self._landing.filled(n)
+            yield from self.landed(n)
             return
         self._end += n
         start = 0
@@ -115,13 +150,18 @@ class FrameReader:
                 yield Frame(header, memoryview(bytes(self._stage[body:start])), None)
         self._compact(start)
 
+    def landed(self, n: int) -> Iterator[Frame]:
+        """Take note of ``n`` bytes that the landing has taken in by itself, and yield the frame if it is whole."""
+        self._left -= n
+        if not self._left:
+            yield self._finish()
+
     def close(self) -> None:
         """Give up the payload that is half received, if any, end its loan, and take no further one."""
         self._closed = True
-        if self._block is not None:
-            self._block.release()
-            self._block = None
-        self._landing = None
+        if self._landing is not None:
+            self._landing.give_up()
+            self._landing = None
 
     @property
     def mid_frame(self) -> bool:
@@ -139,21 +179,23 @@ class FrameReader:
 
     # Choose where a bulk payload goes.
     def _begin(self, header: Header) -> None:
-        landing = self._place(header)
-        if landing is not None:
-            self._landing, self._block = landing
-            assert len(self._landing) == header.size
+        self._landing = self._place(header)
         self._header = header
         self._left = header.size
 
     # Move what is staged of a bulk payload to its place, or drop it; returns where in the stage the rest begins.
     def _unstage(self, start: int) -> int:
-        n = min(self._left, self._end - start)
-        if self._landing is not None:
-            filled = len(self._landing) - self._left
-            self._landing[filled : filled + n] = self._stage[start : start + n]
-        self._left -= n
-        return start + n
+        end = start + min(self._left, self._end - start)
+        self._left -= end - start
+        if self._landing is None:
+            return end
+        while start < end:
+            room = self._landing.room()
+            n = min(len(room), end - start)
+            room[:n] = self._stage[start : start + n]
+            self._landing.filled(n)
+            start += n
+        return end
 
     # The beginning of the next frame moves to the front, at most once per call: there is always room for its rest.
     def _compact(self, start: int) -> None:
@@ -164,7 +206,10 @@ class FrameReader:
 
     def _finish(self) -> Frame:
         assert self._header is not None
-        payload = NOTHING if self._landing is None else self._landing
-        frame = Frame(self._header, payload, self._block)
-        self._header = self._landing = self._block = None
+        landing = self._landing
+        if landing is None:
+            frame = Frame(self._header, NOTHING, None)
+        else:
+            frame = Frame(self._header, landing.payload, landing.loan)
+        self._header = self._landing = None
         return frame

@@ -127,10 +127,9 @@ class Session:
 
     Attributes:
         role: Which end this is.
-        state: Where the connection stands.
     """
 
-    __slots__ = ("_assembling", "_last_request", "_open", "role", "state")
+    __slots__ = ("_assembling", "_hears", "_last_request", "_open", "_says", "_state", "role")
 
     def __init__(self, role: Role) -> None:
         self.role = role
@@ -138,6 +137,18 @@ class Session:
         self._assembling: dict[int, _Half] = {}
         self._open: set[int] = set()
         self._last_request = 0
+
+    @property
+    def state(self) -> State:
+        """Where the connection stands."""
+        return self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        # Looked up once a state: two look-ups of enum pairs for every frame took a tenth of a small round.
+        self._state = state
+        self._says = TRANSITIONS[self.role, state]
+        self._hears = TRANSITIONS[self.role.other, state]
 
     def next_request(self) -> int:
         """Open a request of this end's and return its id, 1..2^32-1, which no open request and no half answer has."""
@@ -158,7 +169,8 @@ class Session:
         """
         after = self._say(kind)
         data = frame_bytes(kind, encode(kind, body), request=request)
-        self.state = after
+        if after is not self._state:
+            self.state = after
         return data
 
     def tensor(
@@ -182,6 +194,11 @@ class Session:
         if header.kind is Kind.TENSOR:
             self._half(header)
 
+    def announced(self, header: Header) -> Message | None:
+        """Return the message that a TENSOR frame, once admitted, belongs to; None for other frames."""
+        half = self._assembling.get(header.request) if header.kind is Kind.TENSOR else None
+        return None if half is None else half.event.body
+
     def receive(self, frame: Frame) -> Event | None:
         """Take one frame in; return the message it completes, or None while parts are missing.
 
@@ -198,7 +215,8 @@ class Session:
             frame.release()
             raise
         frame.release()
-        self.state = after
+        if after is not self._state:
+            self.state = after
         return self._message(Event(frame.header.kind, frame.header.request, body))
 
     def close(self) -> None:
@@ -249,7 +267,7 @@ class Session:
         return half
 
     def _say(self, kind: Kind) -> State:
-        after = TRANSITIONS[self.role, self.state].get(kind)
+        after = self._says.get(kind)
         if after is None:
             raise LocalProtocolError(
                 f"a {self.role.value} may not send {kind.name} while {self.state.value}"
@@ -257,9 +275,10 @@ class Session:
         return after
 
     def _hear(self, header: Header) -> State:
-        kind, other = header.kind, self.role.other
-        after = TRANSITIONS[other, self.state].get(kind)
+        kind = header.kind
+        after = self._hears.get(kind)
         if after is None:
+            other = self.role.other
             refusal = f"a {other.value} may not send {kind.name} while {self.state.value}"
             raise BadHandshake(refusal) if self.state is State.NEW else RemoteProtocolError(refusal)
         if self.role is Role.WORKER and kind in _ANSWERS and header.request not in self._open:

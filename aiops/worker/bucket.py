@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 
 from aiops.errors import NotFinite, ShapeMismatch
 from aiops.kernels import first_nonfinite
-from aiops.types import DTYPE_IDS, TensorSpec
+from aiops.types import TENSOR_DTYPES, TensorSpec
 from aiops.wire.table import Table
+
+# What comes to the user as views of the flat vector.
+PLAIN = frozenset({"float32", "bfloat16"})
 
 
 def as_array(name: str, value: object) -> NDArray[Any]:
@@ -26,8 +29,8 @@ def as_array(name: str, value: object) -> NDArray[Any]:
         array = np.from_dlpack(value)
     else:
         array = np.asarray(value)
-    if array.dtype.name not in DTYPE_IDS:
-        known = ", ".join(DTYPE_IDS)
+    if array.dtype.name not in TENSOR_DTYPES:
+        known = ", ".join(TENSOR_DTYPES)
         raise ShapeMismatch(
             f"tensor {name!r} is {array.dtype.name}, a parameter server averages {known}"
         )
@@ -83,9 +86,47 @@ def unpack(table: Table, flat: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
     tensors: dict[str, NDArray[Any]] = {}
     for entry in table.tensors:
         values = flat[entry.offset : entry.offset + entry.size].reshape(entry.shape)
-        plain = entry.dtype in ("float32", "bfloat16")
-        tensors[entry.name] = values if plain else values.astype(entry.dtype)
+        tensors[entry.name] = values if entry.dtype in PLAIN else values.astype(entry.dtype)
     return tensors
+
+
+def flat_of(table: Table, tensors: Mapping[str, object], what: str) -> NDArray[np.float32]:
+    """Return the one flat vector whose views the tensors are, as :func:`unpack` makes them; nothing is copied.
+
+    Raises:
+        ShapeMismatch: They are not the table's tensors, or do not lie one behind the other in one float32 vector.
+    """
+    first = tensors.get(table.tensors[0].name) if table.tensors else None
+    flat = first.base if isinstance(first, np.ndarray) else None
+    fits = (
+        isinstance(flat, np.ndarray)
+        and flat.shape == (table.size,)
+        and len(tensors) == len(table.tensors)
+    )
+    if not fits:
+        raise ShapeMismatch(
+            f"{what} is not made of views of one float32 vector of {table.size} values, "
+            "as empty() and sync() return them"
+        )
+    assert isinstance(flat, np.ndarray)
+    start = flat.__array_interface__["data"][0]
+    for entry in table.tensors:
+        tensor = tensors.get(entry.name)
+        if not (
+            isinstance(tensor, np.ndarray)
+            and tensor.base is flat
+            and tensor.dtype == np.float32
+            and tensor.shape == tuple(entry.shape)
+            and tensor.flags.c_contiguous
+            and (
+                not entry.size or tensor.__array_interface__["data"][0] == start + 4 * entry.offset
+            )
+        ):
+            raise ShapeMismatch(
+                f"{what}'s tensor {entry.name!r} does not lie in one float32 vector with the others, "
+                "as those of empty() and sync() do"
+            )
+    return flat
 
 
 def check_vector(table: Table, vector: NDArray[Any], what: str) -> None:

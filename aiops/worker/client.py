@@ -1,124 +1,29 @@
-"""The client: push, pull and sync as awaitable tickets, over a link that mends itself."""
+"""The client: push, pull and sync of named tensors as awaitable tickets, over a link that mends itself."""
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from aiops.codec.base import Codec
-from aiops.errors import LocalProtocolError
-from aiops.types import TensorSpec, Version
-from aiops.wire.message import Policy, Push
+from aiops.errors import ShapeMismatch
+from aiops.types import Version
 from aiops.wire.table import Table
-from aiops.worker.bucket import check_out, check_start, pack, specs_of, unpack
-from aiops.worker.link import Link
-from aiops.worker.pusher import Pusher
-from aiops.worker.request import InitRequest, PullRequest, StatusRequest
-from aiops.worker.ticket import Snapshot, Ticket
+from aiops.worker.bucket import PLAIN, check_start, flat_of, pack, specs_of, unpack
+from aiops.worker.flat import FlatClient
+from aiops.worker.ticket import Ticket
 
 Tensors = dict[str, NDArray[Any]]
 
 
-class Client:
+class Client(FlatClient):
     """One worker's connection to a parameter server; use it as ``async with``.
 
     Made by :func:`aiops.connect`. All methods belong to the loop it was entered on.
-
-    Args:
-        make_link: Makes the line to the server, on the running loop.
-        make_codec: Builds the codec that the server names.
-
-    Attributes:
-        version: Version of the newest parameters received.
-        clock: Local steps pushed so far.
     """
-
-    def __init__(self, make_link: Callable[[], Link], make_codec: Callable[[str], Codec]) -> None:
-        self.version = Version(0)
-        self.clock = 0
-        self._make_link = make_link
-        self._make_codec = make_codec
-        self._table: Table | None = None
-        # A client that is entered again is the same life of the worker, so that its numbers go on.
-        self._sequences = itertools.count(1)
-        self._link: Link
-        self._keeper: asyncio.Task[None]
-        self._pusher: Pusher
-        self._pushing: asyncio.Task[None]
-
-    async def __aenter__(self) -> Self:
-        """Connect.
-
-        Raises:
-            ConnectFailed: No server answered within the connect timeout.
-            Busy: The server had no place within the connect timeout.
-            Rejected: The server turned this worker away.
-        """
-        loop = asyncio.get_running_loop()
-        self._link = self._make_link()
-        # Owned by this object: cancelled and awaited in __aexit__.
-        self._keeper = loop.create_task(self._link.run(), name="aiops link")
-        try:
-            welcome = await self._link.greeted()
-            codec = self._make_codec(welcome.policy.codec)
-        except BaseException:
-            await self._link.leave()
-            await _end(self._keeper)
-            raise
-        self.version = Version(welcome.version)
-        self._pusher = Pusher(self._link, codec, self._make_codec("dense"), self._sequences)
-        self._pushing = loop.create_task(self._pusher.run(), name="aiops pushes")
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        """Leave: the server waits for this worker no longer.
-
-        A push that is not answered by then may be merged or not, and its ticket fails with ConnectionLost, as all
-        open ones do: await what matters before leaving.
-        """
-        await self.leave()
-
-    async def leave(self) -> None:
-        """Say goodbye and close, as at the end of ``async with``; idempotent, never raises."""
-        try:
-            await self._link.leave()
-        finally:
-            self._pusher.close()
-            await _end(self._pushing, self._keeper)
-
-    @property
-    def worker(self) -> int:
-        """This worker's number."""
-        return self._link.greeting.worker
-
-    @property
-    def policy(self) -> Policy:
-        """What the server decided for its workers."""
-        return self._link.greeting.policy
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes received over the present connection; 0 while there is none."""
-        return self._link.received_bytes
-
-    @property
-    def connections(self) -> int:
-        """Connections made so far; more than one means that the link was mended."""
-        return self._link.connections
-
-    @property
-    def table(self) -> Table:
-        """The agreed key table; raises LocalProtocolError before :meth:`init`."""
-        if self._table is None:
-            raise LocalProtocolError("call init first: no tensors are agreed with the server")
-        return self._table
 
     async def init(self, params: Mapping[str, object] | None = None) -> Tensors:
         """Agree on the tensors: the first worker seeds the parameters, later ones receive them.
@@ -143,24 +48,6 @@ class Client:
         snapshot = await self.init_flat(specs_of(given), fill)
         return unpack(self.table, snapshot.flat)
 
-    async def init_flat(
-        self, specs: Sequence[TensorSpec], fill: Callable[[Table, NDArray[np.float32]], None]
-    ) -> Snapshot:
-        """Agree on the tensors, for callers that keep a flat vector themselves.
-
-        Args:
-            specs: The tensors, in order.
-            fill: Writes this worker's parameters into a flat vector when the server asks for them.
-        """
-        request = InitRequest(tuple(specs), fill)
-        self._link.submit(request)
-        snapshot = await request.ticket
-        assert request.table is not None
-        self._table = request.table
-        self._pusher.agree(self._table)
-        self.version = snapshot.version
-        return snapshot
-
     def push(
         self,
         update: Mapping[str, object],
@@ -169,16 +56,20 @@ class Client:
         n_samples: int = 1,
         n_steps: int = 1,
         loss: float = math.nan,
+        copy: bool = True,
     ) -> Ticket[Version]:
         """Send an update up; returns at once.
 
         Args:
             update: What is to be added to the parameters, by name (params - base after local steps, or minus the
-                learning rate times a gradient); copied, and finite.
+                learning rate times a gradient); finite, and the caller's again at once, unless ``copy`` is False.
             base: Version it was computed from; the newest received unless given.
             n_samples: Training samples behind it.
             n_steps: Local steps behind it.
             loss: Mean training loss over those steps.
+            copy: False lends the update's memory until the ticket is done, instead of copying it: it must not change
+                meanwhile. It must be laid out as :meth:`empty` does it. NaN and infinity are then found by the server,
+                which refuses the push as a whole.
 
         Returns:
             A ticket for the version that the update became part of.
@@ -188,21 +79,51 @@ class Client:
             NotFinite: The update holds NaN or infinity; nothing is sent.
             Busy: Too many pushes wait already.
         """
-        flat = self._packed(update)
+        flat = self._flat(update, copy=copy)
         ticket = self.push_flat(
-            flat, base=base, n_samples=n_samples, n_steps=n_steps, loss=loss, want=False
+            flat,
+            base=base,
+            n_samples=n_samples,
+            n_steps=n_steps,
+            loss=loss,
+            want=False,
+            checked=not copy,
         )
         return ticket.map(lambda snapshot: snapshot.version)
 
-    def pull(self) -> Ticket[Tensors]:
+    def pull(self, *, out: Tensors | None = None) -> Ticket[Tensors]:
         """Ask for the newest parameters; returns at once.
 
+        Args:
+            out: Where they go: tensors laid out as :meth:`empty` does it, such as an earlier result; on loan until the
+                ticket is done.
+
         Returns:
-            A ticket for arrays by name, all of one version, the caller's to keep: float32 tensors are views of one
-            fresh vector, others are converted (bfloat16 comes as float32).
+            A ticket for arrays by name, all of one version, the caller's to keep: ``out``, or float32 tensors that are
+            views of one vector and others converted (bfloat16 comes as float32).
+
+        Raises:
+            ShapeMismatch: ``out`` is not laid out like that.
         """
-        table = self.table
-        return self.pull_flat().map(lambda snapshot: unpack(table, snapshot.flat))
+        table, flat = self.table, self._landing(out)
+        return self.pull_flat(flat).map(lambda snapshot: out or unpack(table, snapshot.flat))
+
+    def empty(self) -> Tensors:
+        """Return arrays of undefined values for all tensors, for updates that are sent without a copy.
+
+        They are float32, views of one vector in the order of the agreed table. Tensors of another dtype are converted
+        on the way, so that with one of them nothing can be lent.
+
+        Raises:
+            LocalProtocolError: Nothing is agreed yet.
+            ShapeMismatch: A tensor is not float32 (or bfloat16, which numpy does not know).
+        """
+        for entry in self.table.tensors:
+            if entry.dtype not in PLAIN:
+                raise ShapeMismatch(
+                    f"tensor {entry.name!r} is {entry.dtype}, which is converted: only float32 can be lent"
+                )
+        return unpack(self.table, self._spares.take())
 
     def sync(
         self,
@@ -212,93 +133,33 @@ class Client:
         n_samples: int = 1,
         n_steps: int = 1,
         loss: float = math.nan,
+        copy: bool = True,
+        out: Tensors | None = None,
     ) -> Ticket[Tensors]:
         """Send an update up and get the model that contains it, in one round trip; returns at once.
 
-        The arguments are those of :meth:`push`, the result is that of :meth:`pull`.
+        The arguments are those of :meth:`push` and :meth:`pull`, the result is that of :meth:`pull`. Nothing is copied
+        with ``update = ps.empty()`` once, and then ``params = await ps.sync(update, copy=False, out=params)``.
         """
-        table, flat = self.table, self._packed(update)
-        ticket = self.push_flat(flat, base=base, n_samples=n_samples, n_steps=n_steps, loss=loss)
-        return ticket.map(lambda snapshot: unpack(table, snapshot.flat))
-
-    def pull_flat(self, out: NDArray[np.float32] | None = None) -> Ticket[Snapshot]:
-        """Ask for the newest parameters as a flat vector, into ``out`` if given.
-
-        ``out`` (float32, contiguous, shape (table.size,)) is on loan until the ticket is done.
-        """
-        check_out(self.table, out)
-        request = PullRequest(self.table, out)
-        request.ticket.then(self._received)
-        self._link.submit(request)
-        return request.ticket
-
-    def push_flat(
-        self,
-        update: NDArray[np.float32],
-        *,
-        base: int | None = None,
-        n_samples: int = 1,
-        n_steps: int = 1,
-        loss: float = math.nan,
-        want: bool = True,
-        out: NDArray[np.float32] | None = None,
-        step_s: float = 0.0,
-        sync_s: float = 0.0,
-    ) -> Ticket[Snapshot]:
-        """Push a flat vector, and get the model back if ``want``; for callers that keep one themselves.
-
-        ``update`` (float32, shape (table.size,)) is on loan until the ticket is done, since it may have to be sent
-        again; ``out`` (the same shape) takes the model. The rest is that of :meth:`push`.
-        """
-        table = self.table
-        # Counts and losses may be numpy's, which the wire does not know.
-        message = Push(
-            sequence=0,  # numbered when its turn comes
-            base=int(self.version if base is None else base),
-            clock=self.clock + int(n_steps),
-            n_samples=int(n_samples),
-            n_steps=int(n_steps),
-            loss=float(loss),
-            parts=len(table.buckets),
-            want=want,
-            step_s=step_s,
-            sync_s=sync_s,
+        table, landing = self.table, self._landing(out)
+        ticket = self.push_flat(
+            self._flat(update, copy=copy),
+            base=base,
+            n_samples=n_samples,
+            n_steps=n_steps,
+            loss=loss,
+            out=landing,
+            checked=not copy,
         )
-        ticket = self._pusher.put(table, message, update, out)
-        self.clock = message.clock
-        if want:
-            ticket.then(self._received)
-        return ticket
+        return ticket.map(lambda snapshot: out or unpack(table, snapshot.flat))
 
-    async def status(self) -> dict[str, Any]:
-        """Return the server's state as plain values."""
-        request = StatusRequest()
-        self._link.submit(request)
-        return await request.ticket.map(msgspec.json.Decoder(dict[str, Any]).decode)
-
-    def residuals(self) -> dict[int, NDArray[np.float32]]:
-        """Return what compression left behind, by key; the arrays are this client's, do not change them."""
-        return {key: rest for key, rest in self._pusher.residuals.items() if rest is not None}
-
-    def restore_residuals(self, residuals: Mapping[int, NDArray[np.float32]]) -> None:
-        """Go on from saved residuals; they are copied.
-
-        Raises:
-            LocalProtocolError: A key or a size is not the table's.
-        """
-        self._pusher.restore(residuals)
-
-    def _packed(self, update: Mapping[str, object]) -> NDArray[np.float32]:
-        flat = np.empty(self.table.size, np.float32)
-        pack(self.table, update, flat)
+    def _flat(self, update: Mapping[str, object], *, copy: bool) -> NDArray[np.float32]:
+        if not copy:
+            return flat_of(self.table, update, "update")
+        table = self.table
+        flat = self._spares.take()
+        pack(table, update, flat)
         return flat
 
-    def _received(self, snapshot: Snapshot) -> None:
-        self.version = max(self.version, snapshot.version)
-
-
-async def _end(*tasks: asyncio.Task[None]) -> None:
-    for task in tasks:
-        task.cancel()
-    # A bug's exception is not lost: it failed every open ticket.
-    await asyncio.gather(*tasks, return_exceptions=True)
+    def _landing(self, out: Tensors | None) -> NDArray[np.float32] | None:
+        return None if out is None else flat_of(self.table, out, "out")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiops.errors import (
+    AiopsError,
     Busy,
     ConnectionLost,
     DeadlineExceeded,
@@ -73,8 +74,19 @@ class Line:
             future.add_done_callback(heard)
 
     def enqueue(self, request: Request) -> None:
-        """Send a request in its turn."""
-        self._queue.put_nowait(request)
+        """Send a request in its turn, which for a small one is now if nobody else has it."""
+        if self._sending or self._queue.qsize() or self.connection.closed:
+            self._queue.put_nowait(request)
+            return
+        try:
+            frames = self._frames(request)
+        except AiopsError as error:
+            self._fail(error)
+            return
+        if self.connection.send_now(frames):
+            self._sent_at = self._loop.time()
+        else:
+            self._queue.put_nowait(frames)
 
     async def greet(self, identity: Identity, *, timeout_s: float) -> Welcome:
         """Introduce the worker and return the server's answer.
@@ -126,13 +138,13 @@ class Line:
         await asyncio.wait([self._bye])
         await self.connection.close()
 
-    def place(self, header: Header) -> Landing:
+    def place(self, header: Header) -> Landing | None:
         """Land tensors where their request wants them."""
         self._session.admit(header)
         if header.kind is not Kind.TENSOR:
-            return memoryview(bytearray(header.size)), None
+            return Landing(memoryview(bytearray(header.size)))
         request = self._sent.get(header.request)
-        return None if request is None else (request.land(header), None)
+        return None if request is None else Landing(request.land(header))
 
     def frame_received(self, frame: Frame) -> None:
         """Act on a completed message; a bug ends the line with its exception instead of vanishing in the loop."""
@@ -191,15 +203,16 @@ class Line:
         elif more:
             self._queue.put_nowait(more)
 
+    def _frames(self, request: Request) -> list[Outgoing]:
+        number = self._session.next_request()
+        self._sent[number] = request
+        return request.frames(self._session, number)
+
     async def _send(self) -> None:
         while True:
             item = await self._queue.get()
-            if not isinstance(item, list):
-                number = self._session.next_request()
-                self._sent[number] = item
-                item = item.frames(self._session, number)
             self._sending = True
-            await self.connection.send(item)
+            await self.connection.send(item if isinstance(item, list) else self._frames(item))
             self._sending = False
             self._sent_at = self._loop.time()
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from aiops.codec.base import Codec, Residual
+from aiops.codec.base import DENSE, Codec, Residual
 from aiops.errors import Busy, ConnectionLost, LocalProtocolError, NotFinite
 from aiops.wire.message import Push
 from aiops.wire.table import Table
@@ -27,13 +27,14 @@ MAX_WAITING = 16
 INLINE_VALUES = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Waiting:
     table: Table
     message: Push
     update: NDArray[np.float32]
     out: NDArray[np.float32] | None
     ticket: Ticket[Snapshot]
+    residuals: Sequence[Residual | None] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +51,6 @@ class Pusher:
         codec: What an update looks like on the wire.
         plain: What running statistics look like there: averages cannot be sent in parts or late.
         sequences: Numbers for pushes, ascending, none used before in this life of the worker.
-
     """
 
     def __init__(self, link: Link, codec: Codec, plain: Codec, sequences: Iterator[int]) -> None:
@@ -105,8 +105,12 @@ class Pusher:
         message: Push,
         update: NDArray[np.float32],
         out: NDArray[np.float32] | None,
+        *,
+        checked: bool = False,
     ) -> Ticket[Snapshot]:
         """Send an update in its turn; it is on loan until the ticket is done.
+
+        ``checked`` says that NaN and infinity are looked for elsewhere: by the codec or the server.
 
         Raises:
             ShapeMismatch: ``update`` or ``out`` is not laid out like the table's flat vector.
@@ -115,7 +119,8 @@ class Pusher:
             Busy: Too many wait already.
         """
         check_vector(table, update, "update")
-        check_finite(table, update, "update")
+        if not checked:
+            check_finite(table, update, "update")
         check_out(table, out)
         if min(message.base, message.n_samples, message.n_steps) < 0:
             raise LocalProtocolError(
@@ -130,55 +135,80 @@ class Pusher:
             raise Busy(
                 f"{MAX_WAITING} pushes wait to be sent, that is the limit: await their tickets"
             )
-        self._waiting.append(_Waiting(table, message, update, out, ticket))
-        self._wake.set()
+        waiting = _Waiting(table, message, update, out, ticket)
+        ticket.heard(lambda: self._answered(waiting))
+        self._waiting.append(waiting)
+        if len(self._waiting) == 1:
+            self._begin()
         return ticket
 
     async def run(self) -> None:
-        """Push in turn until cancelled."""
+        """Encode what takes its time in a thread, until cancelled."""
         while True:
             await self._wake.wait()
-            while self._waiting:
-                waiting = self._waiting[0]
-                try:
-                    await self._push(waiting)
-                except Exception as error:
-                    waiting.ticket.fail(error)
-                self._waiting.popleft()
             self._wake.clear()
+            waiting = self._waiting[0]
+            try:
+                encoded = await asyncio.to_thread(self._encode, waiting.table, waiting.update)
+                self._submit(waiting, encoded)
+            except Exception as error:
+                waiting.ticket.fail(error)
+
+    def stop(self) -> None:
+        """Begin no further push, and fail all that come."""
+        self._closed = True
 
     def close(self) -> None:
         """Fail what waits, and all that comes."""
         self._closed = True
-        for place, waiting in enumerate(self._waiting):
+        for place, waiting in enumerate(list(self._waiting)):
             state = "sent" if place else "answered, whether it is merged is not known"
             waiting.ticket.fail(ConnectionLost(f"the worker left before this push was {state}"))
         self._waiting.clear()
 
-    async def _push(self, waiting: _Waiting) -> None:
-        table, update = waiting.table, waiting.update
-        if update.size > INLINE_VALUES:
-            encoded = await asyncio.to_thread(self._encode, table, update)
-        else:
-            encoded = self._encode(table, update)
-        message = msgspec.structs.replace(waiting.message, sequence=next(self._sequences))
-        request = PushRequest(
-            table, message, encoded.payload, self._codec, waiting.out, self._plain
-        )
-        self._link.submit(request)
-        # A push that is refused raises here, and the next one starts from the old residuals.
+    # Send the first of those that wait.
+    def _begin(self) -> None:
+        waiting = self._waiting[0]
+        if waiting.update.size > INLINE_VALUES and self._codec.wire_id != DENSE:
+            self._wake.set()
+            return
         try:
-            snapshot = await request.ticket
-        except Exception:
-            self._spares = dict(enumerate(encoded.residuals))
-            raise
-        self._spares = {} if self._shown else self._residuals
-        self._shown = max(0, self._shown - 1)
-        self._residuals = dict(enumerate(encoded.residuals))
-        waiting.ticket.version = request.ticket.version
-        waiting.ticket.staleness = request.ticket.staleness
-        waiting.ticket.bytes = request.ticket.bytes
-        waiting.ticket.resolve(snapshot)
+            self._submit(waiting, self._encode(waiting.table, waiting.update))
+        except Exception as error:
+            waiting.ticket.fail(error)
+
+    def _submit(self, waiting: _Waiting, encoded: _Encoded) -> None:
+        if waiting.ticket.done():
+            return
+        message = msgspec.structs.replace(waiting.message, sequence=next(self._sequences))
+        waiting.residuals = encoded.residuals
+        self._link.submit(
+            PushRequest(
+                waiting.table,
+                message,
+                encoded.payload,
+                self._codec,
+                waiting.out,
+                self._plain,
+                ticket=waiting.ticket,
+                first=self._link.greeting.worker,
+            )
+        )
+
+    # A push that was refused leaves the old residuals to the next one, and its own are of no use.
+    def _answered(self, waiting: _Waiting) -> None:
+        if self._closed or self._waiting[0] is not waiting:
+            return
+        residuals = dict(enumerate(waiting.residuals))
+        if waiting.ticket.exception() is None:
+            self._spares = {} if self._shown else self._residuals
+            self._shown = max(0, self._shown - 1)
+            self._residuals = residuals
+        else:
+            self._spares.update(residuals)
+        self._waiting.popleft()
+        if self._waiting:
+            self._begin()
 
     def _encode(self, table: Table, update: NDArray[np.float32]) -> _Encoded:
         payload: list[Sequence[NDArray[np.generic]]] = []

@@ -45,8 +45,14 @@ class Request(Protocol):
 class PullRequest:
     """Give me the newest model."""
 
-    def __init__(self, table: Table, out: NDArray[np.float32] | None) -> None:
-        self.ticket: Ticket[Snapshot] = Ticket()
+    def __init__(
+        self,
+        table: Table,
+        out: NDArray[np.float32] | None,
+        *,
+        ticket: Ticket[Snapshot] | None = None,
+    ) -> None:
+        self.ticket: Ticket[Snapshot] = ticket or Ticket()
         self._table = table
         self._flat = np.empty(table.size, np.float32) if out is None else out
 
@@ -74,6 +80,8 @@ class PushRequest(PullRequest):
         codec: How they are encoded.
         out: Where the model goes, float32, shape (table.size,); None takes fresh memory.
         plain: How averaged buckets are encoded; as all others unless given.
+        ticket: Whom to tell; a ticket of its own unless given.
+        first: Number of the bucket to begin with, modulo theirs: workers that begin elsewhere keep all shards busy.
     """
 
     def __init__(
@@ -84,9 +92,13 @@ class PushRequest(PullRequest):
         codec: Codec,
         out: NDArray[np.float32] | None,
         plain: Codec | None = None,
+        *,
+        ticket: Ticket[Snapshot] | None = None,
+        first: int = 0,
     ) -> None:
-        super().__init__(table, out if message.want else np.empty(0, np.float32))
+        super().__init__(table, out if message.want else np.empty(0, np.float32), ticket=ticket)
         self.message = message
+        self._first = first
         self._codecs = [
             plain if plain is not None and bucket.averaged else codec for bucket in table.buckets
         ]
@@ -96,7 +108,10 @@ class PushRequest(PullRequest):
     def frames(self, session: Session, number: int) -> list[Outgoing]:
         """Return the PUSH frame and one TENSOR frame per key."""
         frames: list[Outgoing] = [(session.send(Kind.PUSH, self.message, request=number), ())]
-        for key, (views, codec) in enumerate(zip(self._parts, self._codecs, strict=True)):
+        n = len(self._parts)
+        for place in range(n):
+            key = (self._first + place) % n
+            views, codec = self._parts[key], self._codecs[key]
             head = session.tensor(
                 number,
                 key,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,59 +51,92 @@ class Ticket(Generic[T]):
         bytes: Payload bytes moved for this request, up and down.
     """
 
-    __slots__ = ("_future", "bytes", "staleness", "version")
+    __slots__ = (
+        "_error",
+        "_heard",
+        "_over",
+        "_result",
+        "_waiters",
+        "bytes",
+        "staleness",
+        "version",
+    )
 
     def __init__(self) -> None:
-        self._future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        # A result that nobody waits for is no error of anybody's.
-        self._future.add_done_callback(lambda future: future.cancelled() or future.exception())
         self.version: Version | None = None
         self.staleness: int | None = None
         self.bytes = 0
+        self._over = False
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._heard: list[Callable[[], None]] = []
+        self._waiters: list[asyncio.Future[None]] = []
 
     def __await__(self) -> Generator[object, None, T]:
         """Wait for the result."""
-        # Not a shield: that would report an error which comes after the wait was given up.
-        yield from asyncio.wait([self._future]).__await__()
-        return self._future.result()
+        if not self._over:
+            # One future a wait: a wait that is given up takes nothing back, and leaves no error that nobody heard.
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            yield from waiter
+        if self._error is not None:
+            raise self._error
+        return cast(T, self._result)
 
     def done(self) -> bool:
         """Return whether there is a result or an error."""
-        return self._future.done()
+        return self._over
 
     def exception(self) -> BaseException | None:
         """Return why there is no result; None while waiting or when all is well."""
-        return self._future.exception() if self._future.done() else None
+        return self._error
+
+    def heard(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` as soon as this is done, before anybody who waits goes on."""
+        if self._over:
+            tell()
+        else:
+            self._heard.append(tell)
 
     def then(self, use: Callable[[T], None]) -> None:
         """Call ``use`` with the result once it is there; not at all when there is none."""
-
-        def done(future: asyncio.Future[T]) -> None:
-            if not future.cancelled() and future.exception() is None:
-                use(future.result())
-
-        self._future.add_done_callback(done)
+        self.heard(lambda: use(cast(T, self._result)) if self._error is None else None)
 
     def map(self, convert: Callable[[T], U]) -> Ticket[U]:
         """Return a ticket for what ``convert`` makes of the result; it fails as this one does."""
         outer: Ticket[U] = Ticket()
 
-        def done(future: asyncio.Future[T]) -> None:
+        def tell() -> None:
             outer.version, outer.staleness, outer.bytes = self.version, self.staleness, self.bytes
+            if self._error is not None:
+                outer.fail(self._error)
+                return
             try:
-                outer.resolve(convert(future.result()))
+                outer.resolve(convert(cast(T, self._result)))
             except Exception as error:
                 outer.fail(error)
 
-        self._future.add_done_callback(done)
+        self.heard(tell)
         return outer
 
     def resolve(self, result: T) -> None:
         """Give the result."""
-        if not self._future.done():
-            self._future.set_result(result)
+        if not self._over:
+            self._result = result
+            self._end()
 
     def fail(self, error: BaseException) -> None:
         """Tell why there will be no result."""
-        if not self._future.done():
-            self._future.set_exception(error)
+        if not self._over:
+            self._error = error
+            self._end()
+
+    def _end(self) -> None:
+        self._over = True
+        for tell in self._heard:
+            tell()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._heard.clear()
+        self._waiters.clear()

@@ -11,6 +11,7 @@ import pytest
 
 from aiops.codec.dense import dense
 from aiops.codec.half import bf16, fp16
+from aiops.codec.int8 import int8
 from aiops.codec.table import CODEC, by_wire_id
 from aiops.codec.topk import topk
 from aiops.config import parse_codec
@@ -18,13 +19,14 @@ from aiops.errors import NotFinite, ShapeMismatch
 from aiops.kernels import from_half, to_half
 from aiops.types import DTYPE_IDS
 
-CODECS = [dense(), fp16(), bf16(), topk(1.0), topk(0.3), topk(0.01)]
-SIZES = [0, 1, 2, 17, 1000]
-# Largest error of a sent value, relative to it and absolute; top-k is exact in what it sends.
+CODECS = [dense(), fp16(), bf16(), int8(), topk(1.0), topk(0.3), topk(0.01)]
+SIZES = [0, 1, 2, 17, 1000, 5000]
+# Largest error of a sent value and the residual, relative and absolute; nothing is lost where there is one.
 TOLERANCE = {
     "dense": (0.0, 0.0),
     "fp16": (2**-11, 2**-25),
     "bf16": (2**-8, 0.0),
+    "int8": (0.0, 0.0),
     "topk": (0.0, 0.0),
 }
 
@@ -114,7 +116,7 @@ def test_sent_plus_residual_is_update_plus_old_residual(codec, n):
         sent = decoded(codec, payload_of(parts), n)
         left = np.zeros(n, np.float32) if residual is None else residual
         assert (np.abs(sent + left - total) <= tolerance(codec, total)).all()
-        if kind(codec) in {"dense", "topk"}:
+        if kind(codec) in {"dense", "int8", "topk"}:
             np.testing.assert_array_equal(sent + left, total)
 
 
@@ -258,6 +260,10 @@ def test_the_first_value_that_is_not_finite_is_found(codec, bad, at):
         data[4 * k :] = values
     elif codec.dtype == "float32":
         data[4 * at : 4 * at + 4] = np.float32(bad).tobytes()
+    elif kind(codec) == "int8":
+        # A scale is shared: no value of its block is finite then.
+        data[:4] = np.float32(abs(bad)).tobytes()
+        at = 0
     else:
         word = to_half(np.array([bad], np.float32), codec.dtype)
         data[2 * at : 2 * at + 2] = word.tobytes()

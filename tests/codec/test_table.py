@@ -9,7 +9,7 @@ from aiops.errors import ShapeMismatch
 
 
 @pytest.mark.parametrize(
-    ("wire_id", "name"), [(1, "dense"), (2, "fp16"), (3, "bf16"), (4, "topk:1.0")]
+    ("wire_id", "name"), [(1, "dense"), (2, "fp16"), (3, "bf16"), (4, "topk:1.0"), (9, "int8")]
 )
 def test_numbers_are_fixed_for_ever(wire_id, name):
     assert by_wire_id(wire_id).name == name
@@ -27,5 +27,6 @@ def test_an_unknown_number_is_refused_with_the_known_ones(wire_id):
     with pytest.raises(ShapeMismatch) as caught:
         by_wire_id(wire_id)
     assert str(caught.value) == (
-        f"codec number {wire_id} is unknown, known are 1 (dense), 2 (fp16), 3 (bf16), 4 (topk)"
+        f"codec number {wire_id} is unknown, known are 1 (dense), 2 (fp16), 3 (bf16), 4 (topk), "
+        "9 (int8)"
     )

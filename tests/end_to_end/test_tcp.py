@@ -31,6 +31,8 @@ async def held(server, n):
         pytest.param({"w": (17, 5), "b": (5,), "scale": (), "none": (0, 3)}, id="small"),
         # More than goes through on the loop, so that checks and merges are done by the shards' threads.
         pytest.param({"w": (500, 900), "b": (900,)}, id="large"),
+        # Buckets that are merged while they come.
+        pytest.param({"w": (1200, 1000), "b": (3,)}, id="drafted"),
     ],
 )
 async def test_bulk_rounds_equal_a_single_process_bit_for_bit(shapes):

@@ -2,78 +2,27 @@ import numpy as np
 import pytest
 
 from aiops import kernels
-
-N = 4
-
-
-def f32(n=N):
-    return np.zeros(n, np.float32)
-
-
-def u32(n=N):
-    return np.zeros(n, np.uint32)
-
-
-def u16(n=N):
-    return np.zeros(n, np.uint16)
+from tests.kernels.faces import (
+    ARGUMENTS,
+    N,
+    f32,
+    i8,
+    momentum,
+    read_only,
+    to_int8,
+    u16,
+    u32,
+    unaligned,
+)
 
 
-def read_only(array):
-    array.flags.writeable = False
-    return array
-
-
-def unaligned(dtype):
-    return np.zeros(N * np.dtype(dtype).itemsize + 1, np.uint8)[1:].view(dtype)
-
-
-# Every vector argument of every face, as a function of that argument, with its dtype and role.
-ARGUMENTS = {
-    "select_topk x": (lambda a: kernels.select_topk(a, 1), np.float32, "x", "read"),
-    "select_topk index": (lambda a: kernels.select_topk(f32(), N, index=a), np.uint32, "index", "out"),
-    "select_topk value": (lambda a: kernels.select_topk(f32(), N, value=a), np.float32, "value", "out"),
-    "scatter_add acc": (lambda a: kernels.scatter_add(a, u32(), f32()), np.float32, "acc", "write"),
-    "scatter_add index": (lambda a: kernels.scatter_add(f32(), a, f32()), np.uint32, "index", "read"),
-    "scatter_add value": (lambda a: kernels.scatter_add(f32(), u32(), a), np.float32, "value", "match"),
-    "gather x": (lambda a: kernels.gather(a, u32()), np.float32, "x", "read"),
-    "gather index": (lambda a: kernels.gather(f32(), a), np.uint32, "index", "read"),
-    "gather out": (lambda a: kernels.gather(f32(), u32(), out=a), np.float32, "out", "out"),
-    "weighted_add acc": (lambda a: kernels.weighted_add(a, f32()), np.float32, "acc", "write"),
-    "weighted_add x": (lambda a: kernels.weighted_add(f32(), a), np.float32, "x", "match"),
-    "merge arrays": (lambda a: kernels.merge([f32(), a], [1, 1]), np.float32, r"arrays\[1\]", "match"),
-    "merge out": (lambda a: kernels.merge([f32()], [1], out=a), np.float32, "out", "write"),
-    "swap_update x": (
-        lambda a: kernels.swap_update(a, f32(), f32(), out=f32()), np.float32, "x", "write"
-    ),
-    "swap_update base": (
-        lambda a: kernels.swap_update(f32(), a, f32(), out=f32()), np.float32, "base", "out"
-    ),
-    "swap_update new": (
-        lambda a: kernels.swap_update(f32(), f32(), a, out=f32()), np.float32, "new", "match"
-    ),
-    "swap_update out": (
-        lambda a: kernels.swap_update(f32(), f32(), f32(), out=a), np.float32, "out", "out"
-    ),
-    "first_nonfinite x": (kernels.first_nonfinite, np.float32, "x", "read"),
-    "to_half x": (lambda a: kernels.to_half(a, "float16"), np.float32, "x", "read"),
-    "to_half out": (lambda a: kernels.to_half(f32(), "float16", out=a), np.uint16, "out", "out"),
-    "from_half bits": (lambda a: kernels.from_half(a, "float16"), np.uint16, "bits", "read"),
-    "from_half out": (lambda a: kernels.from_half(u16(), "float16", out=a), np.float32, "out", "out"),
-    "add_half acc": (lambda a: kernels.add_half(a, u16(), 1, "float16"), np.float32, "acc", "write"),
-    "add_half bits": (lambda a: kernels.add_half(f32(), a, 1, "float16"), np.uint16, "bits", "match"),
-    "first_nonfinite_half bits": (
-        lambda a: kernels.first_nonfinite_half(a, "bfloat16"), np.uint16, "bits", "read"
-    ),
-}  # fmt: skip
-
-
-def arguments(*roles):
+def arguments(*roles, item_bytes=1):
     return pytest.mark.parametrize(
         ("call", "dtype", "name"),
         [
             pytest.param(call, dtype, name, id=label)
             for label, (call, dtype, name, role) in ARGUMENTS.items()
-            if not roles or role in roles
+            if (not roles or role in roles) and np.dtype(dtype).itemsize >= item_bytes
         ],
     )
 
@@ -106,7 +55,7 @@ def test_another_dtype_is_named(call, dtype, name):
         call(np.zeros(N))
 
 
-@arguments()
+@arguments(item_bytes=2)
 def test_the_other_byte_order_is_another_dtype(call, dtype, name):
     with pytest.raises(TypeError, match=f"{name} has dtype >"):
         call(np.zeros(N, np.dtype(dtype).newbyteorder(">")))
@@ -126,7 +75,7 @@ def test_a_strided_view_is_refused(call, dtype, name):
         call(np.zeros(2 * N, dtype)[::2])
 
 
-@arguments()
+@arguments(item_bytes=2)
 def test_an_unaligned_view_is_refused(call, dtype, name):
     with pytest.raises(ValueError, match=f"{name} is not aligned"):
         call(unaligned(dtype))
@@ -146,8 +95,16 @@ def test_a_weight_that_is_not_finite_in_float32_is_refused(weight):
             lambda: kernels.weighted_add(acc, f32(), weight),
             lambda: kernels.scatter_add(acc, u32(), f32(), weight),
             lambda: kernels.add_half(acc, u16(), weight, "float16"),
+            lambda: kernels.add_int8(acc, f32(1), i8(), weight),
         ],
-        r"weights\[1\]": [lambda: kernels.merge([f32(), f32()], [1, weight], out=acc)],
+        "a": [lambda: kernels.lerp(acc, f32(), weight)],
+        "gain": [lambda: kernels.merge_checked(f32(), [], [], gain=weight, out=acc)],
+        "rate": [lambda: kernels.sgd(f32(), f32(), rate=weight, out=acc)],
+        "beta": [lambda: kernels.momentum(f32(), f32(), f32(), rate=1, beta=weight, out=acc)],
+        r"weights\[1\]": [
+            lambda: kernels.merge([f32(), f32()], [1, weight], out=acc),
+            lambda: kernels.merge_checked(f32(), [f32(), f32()], [1, weight], out=acc),
+        ],
     }
     for name, faces in calls.items():
         for face in faces:
@@ -173,7 +130,7 @@ def shared(first, second):
     )
 
 
-F, U, H = np.float32, np.uint32, np.uint16
+F, U, H, C = np.float32, np.uint32, np.uint16, np.int8
 
 
 @pytest.mark.parametrize(
@@ -196,6 +153,30 @@ F, U, H = np.float32, np.uint32, np.uint16
         (("out", "new"), (F, F), lambda a, b: kernels.swap_update(f32(), f32(), b, out=a)),
         (("out", "x"), (H, F), lambda a, b: kernels.to_half(b, "float16", out=a)),
         (("out", "bits"), (F, H), lambda a, b: kernels.from_half(b, "float16", out=a)),
+        (("x", "y"), (F, F), lambda a, b: kernels.lerp(a, b, 1)),
+        (("out", "base"), (F, F), lambda a, b: kernels.merge_checked(b, [], [], out=a)),
+        (
+            ("out", r"arrays\[0\]"),
+            (F, F),
+            lambda a, b: kernels.merge_checked(f32(), [b], [1], out=a),
+        ),
+        (("out", "x"), (F, F), lambda a, b: kernels.copy_checked(b, out=a)),
+        (("out", "params"), (F, F), lambda a, b: kernels.sgd(b, f32(), rate=1, out=a)),
+        (("out", "update"), (F, F), lambda a, b: kernels.sgd(f32(), b, rate=1, out=a)),
+        (("out", "params"), (F, F), lambda a, b: momentum(params=b, out=a)),
+        (("out", "velocity"), (F, F), lambda a, b: momentum(velocity=b, out=a)),
+        (("out", "update"), (F, F), lambda a, b: momentum(update=b, out=a)),
+        (("velocity", "params"), (F, F), lambda a, b: momentum(params=b, velocity=a)),
+        (("velocity", "update"), (F, F), lambda a, b: momentum(update=b, velocity=a)),
+        (("scales", "codes"), (F, C), lambda a, b: to_int8(scales=a[3:], codes=b)),
+        (("scales", "x"), (F, F), lambda a, b: to_int8(x=b, scales=a[3:])),
+        (("codes", "x"), (F, C), lambda a, b: to_int8(x=a, codes=b)),
+        (("left", "x"), (F, F), lambda a, b: to_int8(x=b, residual=f32(), left=a)),
+        (("left", "residual"), (F, F), lambda a, b: to_int8(residual=b, left=a)),
+        (("scales", "left"), (F, F), lambda a, b: to_int8(scales=a[3:], residual=f32(), left=b)),
+        (("codes", "left"), (F, C), lambda a, b: to_int8(codes=b, residual=f32(), left=a)),
+        (("acc", "scales"), (F, F), lambda a, b: kernels.add_int8(a, b[:1], i8())),
+        (("acc", "codes"), (F, C), lambda a, b: kernels.add_int8(a, f32(1), b)),
         (("acc", "bits"), (F, H), lambda a, b: kernels.add_half(a, b, 1, "float16")),
     ],
 )
@@ -212,6 +193,12 @@ def test_an_output_that_overlaps_an_input_is_refused(names, dtypes, call):
         lambda a: kernels.scatter_add(a, u32(), a),
         lambda a: kernels.gather(a, u32(), out=a),
         lambda a: kernels.merge([a], [1], out=a),
+        lambda a: kernels.merge_checked(f32(), [a], [1], out=a),
+        lambda a: kernels.copy_checked(a, out=a),
+        lambda a: kernels.sgd(f32(), a, rate=1, out=a),
+        lambda a: momentum(velocity=a, update=a),
+        lambda a: momentum(velocity=a, out=a),
+        lambda a: to_int8(x=a, residual=f32(), left=a),
         lambda a: kernels.swap_update(a, a, f32(), out=f32()),
         lambda a: kernels.swap_update(a, f32(), a, out=f32()),
         lambda a: kernels.swap_update(f32(), a, a, out=f32()),

@@ -1,43 +1,76 @@
-import ctypes
-
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from aiops import kernels
-from aiops.kernels import reference
+from aiops.kernels import _backend, reference
+from tests.kernels.kit import (
+    BAD,
+    LEVELS,
+    assert_same_bits,
+    noise,
+    on_level,
+    rounded,
+    shifted,
+    vectors,
+    weights,
+)
 
-SIZES = [0, 1, 15, 16, 17, 1023, 4096, 4097, 10_000]
+SIZES = [0, 1, 15, 16, 17, 63, 64, 65, 255, 1023, 4096, 4097, 10_000]
 
-finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
-anything = st.floats(width=32)
-weights = st.floats(-2, 2, width=32)
+each_level = pytest.mark.parametrize("level", LEVELS)
 
+# Every kernel, in words that begin with its name: how many vectors it takes, and its arguments made
+# of them.
+KERNELS = {
+    "weighted_add": (2, lambda v: (v[0], v[1], 0.3)),
+    "lerp": (2, lambda v: (v[0], v[1], 0.3)),
+    "merge": (4, lambda v: (tuple(v[:3]), (0.3, -0.7, 1e-3), v[3])),
+    "merge_checked": (5, lambda v: (v[0], tuple(v[1:4]), (0.3, -0.7, 1e-3), 0.9, v[4], False)),
+    "merge_checked past the caches": (
+        3, lambda v: (v[0], (v[1],), (0.3,), 0.9, v[2], True),
+    ),
+    "merge_checked in place": (2, lambda v: (v[0], (v[1],), (0.3,), 1.0, v[0], False)),
+    "merge_checked of nothing": (2, lambda v: (v[0], (), (), 1.0, v[1], False)),
+    "copy_checked": (2, lambda v: (v[0], v[1], False)),
+    "copy_checked past the caches": (2, lambda v: (v[0], v[1], True)),
+    "swap_update": (4, lambda v: tuple(v)),
+}  # fmt: skip
 
-def rounded(number):
-    """A double rounded to float32: with it, plain Python arithmetic is float32 arithmetic."""
-    return ctypes.c_float(number).value
-
-
-def assert_same_bits(got, want):
-    """Equal bit for bit, but for the payload of NaN."""
-    got, want = np.asarray(got, np.float32), np.asarray(want, np.float32)
-    number = ~np.isnan(want)
-    np.testing.assert_array_equal(np.isnan(got), ~number)
-    np.testing.assert_array_equal(got.view(np.uint32)[number], want.view(np.uint32)[number])
-
-
-def vectors(count, elements=anything):
-    shape = st.integers(0, 70)
-    return shape.flatmap(
-        lambda n: st.tuples(*[hnp.arrays("f4", n, elements=elements) for _ in range(count)])
-    )
+each_kernel = pytest.mark.parametrize("label", KERNELS)
 
 
-def noise(n, seed=0):
-    return np.random.default_rng(seed).standard_normal(n, dtype=np.float32)
+def assert_twins_agree(label, vectors, level, shifts=(0,)):
+    count, arguments = KERNELS[label]
+    name = label.partition(" ")[0]
+    twins = [vector.copy() for vector in vectors[:count]]
+    mine = [shifted(v, shifts[i % len(shifts)]) for i, v in enumerate(vectors[:count])]
+    got = on_level(getattr(_backend.merge, name), *arguments(mine), level=level)
+    want = getattr(reference, name)(*arguments(twins))
+    assert got == want
+    for one, other in zip(mine, twins, strict=True):
+        assert_same_bits(one, other)
+
+
+@each_level
+@each_kernel
+@pytest.mark.parametrize("n", SIZES)
+def test_every_instruction_set_equals_the_reference_at_every_size(label, n, level):
+    assert_twins_agree(label, [noise(n, seed) for seed in range(5)], level)
+
+
+@each_level
+@each_kernel
+@pytest.mark.parametrize("shifts", [(1,), (4,), (15,), (0, 1, 2, 3, 5)])
+def test_every_alignment_gives_the_same_bits(label, shifts, level):
+    assert_twins_agree(label, [noise(300, seed) for seed in range(5)], level, shifts)
+
+
+@each_kernel
+@given(vectors(5))
+def test_anything_gives_the_same_bits(label, arrays):
+    for level in LEVELS:
+        assert_twins_agree(label, arrays, level)
 
 
 # -- weighted_add --------------------------------------------------------------------------------
@@ -54,15 +87,6 @@ def test_weighted_add_rounds_the_product_and_then_the_sum(pair, weight):
     assert_same_bits(twin, want)
 
 
-@pytest.mark.parametrize("n", SIZES)
-def test_weighted_add_equals_the_reference_at_every_size(n):
-    acc, x = noise(n, 1), noise(n, 2)
-    twin = acc.copy()
-    kernels.weighted_add(acc, x, 0.3)
-    reference.weighted_add(twin, x, 0.3)
-    assert_same_bits(acc, twin)
-
-
 def test_weighted_add_without_a_weight_adds():
     acc = np.array([1, 2], np.float32)
     kernels.weighted_add(acc, np.array([10, 20], np.float32))
@@ -76,58 +100,35 @@ def test_an_accumulator_may_be_added_to_itself():
     assert_same_bits(acc, want)
 
 
-# -- merge ---------------------------------------------------------------------------------------
+# -- lerp ----------------------------------------------------------------------------------------
 
 
-@given(st.integers(0, 9).flatmap(vectors), st.data())
-def test_merge_adds_in_the_given_order_from_zero(arrays, data):
-    factors = [data.draw(weights) for _ in arrays]
-    n = arrays[0].size if arrays else 3
-    want = [0.0] * n
-    for factor, array in zip(factors, arrays, strict=True):
-        want = [rounded(w + rounded(factor * a)) for w, a in zip(want, array.tolist(), strict=True)]
-    out, twin = np.full(n, 7, np.float32), np.full(n, 7, np.float32)
-    assert kernels.merge(arrays, factors, out=out) is out
-    reference.merge(arrays, np.array(factors, np.float32), twin)
-    assert_same_bits(out, want)
+@given(vectors(2), weights)
+def test_lerp_rounds_difference_product_and_sum(pair, a):
+    x, y = pair
+    want = [
+        rounded(p + rounded(a * rounded(q - p)))
+        for p, q in zip(x.tolist(), y.tolist(), strict=True)
+    ]
+    twin = x.copy()
+    kernels.lerp(x, y, a)
+    reference.lerp(twin, y, a)
+    assert_same_bits(x, want)
     assert_same_bits(twin, want)
 
 
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("count", [1, 3, 4, 5, 64, 65, 130])
-def test_merge_equals_the_numpy_loop_for_any_number_of_sources(n, count):
-    if n * count > 10**6:
-        n //= 10
-    arrays = [noise(n, seed) for seed in range(count)]
-    factors = [0.3 / (seed + 1) for seed in range(count)]
-    want = np.zeros(n, np.float32)
-    for factor, array in zip(factors, arrays, strict=True):
-        want += np.float32(factor) * array
-    assert_same_bits(kernels.merge(arrays, factors), want)
+def test_lerp_equals_the_numpy_expression():
+    x, y = noise(10_000, 1), noise(10_000, 2)
+    want = x + np.float32(0.3) * (y - x)
+    kernels.lerp(x, y, 0.3)
+    assert_same_bits(x, want)
 
 
-def test_a_merge_of_negative_zeros_starts_from_positive_zero():
-    assert not np.signbit(kernels.merge([np.array([-0.0], np.float32)], [1.0]))[0]
-
-
-def test_a_merge_of_nothing_fills_zeros_into_out():
-    out = np.ones(3, np.float32)
-    assert kernels.merge([], [], out=out).tolist() == [0, 0, 0]
-
-
-def test_a_merge_of_nothing_without_out_has_no_length():
-    with pytest.raises(ValueError, match="there are 0 arrays and no out"):
-        kernels.merge([], [])
-
-
-def test_every_array_needs_a_weight():
-    with pytest.raises(ValueError, match="there are 1 weights, the arrays are 2"):
-        kernels.merge([np.ones(2, np.float32)] * 2, [0.5])
-
-
-def test_the_same_array_may_be_merged_twice():
+def test_a_vector_may_move_towards_itself():
     x = noise(100)
-    assert_same_bits(kernels.merge([x, x], [0.5, 0.5]), x)
+    want = x.copy()
+    kernels.lerp(x, x, 0.5)
+    assert_same_bits(x, want)
 
 
 # -- swap_update ---------------------------------------------------------------------------------
@@ -148,14 +149,19 @@ def test_swap_update_takes_the_update_out_and_the_new_model_in(arrays):
     assert_same_bits(new, kept)
 
 
-@pytest.mark.parametrize("n", SIZES)
-def test_swap_update_reaches_every_value_at_every_size(n):
-    x, base, new, out = (noise(n, seed) for seed in range(4))
-    want = x - base
-    kernels.swap_update(x, base, new, out=out)
-    assert_same_bits(out, want)
-    assert_same_bits(x, new)
-    assert_same_bits(base, new)
+# -- copy_checked --------------------------------------------------------------------------------
+
+
+@each_level
+@pytest.mark.parametrize("bypass", [False, True])
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("at", [0, 5, 64, 299])
+def test_copy_checked_copies_all_and_names_the_first(at, bad, bypass, level):
+    x = noise(300)
+    x[at:] = bad
+    out = shifted(noise(300), 7)
+    assert on_level(_backend.merge.copy_checked, x, out, bypass, level=level) == at
+    assert_same_bits(out, x)
 
 
 # -- first_nonfinite -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from aiops.sim.cluster import Cluster
 from aiops.types import DTYPE_IDS, TensorSpec
 from aiops.wire.frame import Kind
 from aiops.wire.message import Hello, Init, Leave, Pull, Push, Seed
+from aiops.wire.reader import Landing
 from aiops.wire.session import Role, Session
 
 ONES = np.ones(4, np.float32)
@@ -57,7 +58,7 @@ class Hand:
 
     def place(self, header):
         self.session.admit(header)
-        return memoryview(bytearray(header.size)), None
+        return Landing(memoryview(bytearray(header.size)))
 
     def frame_received(self, frame):
         event = self.session.receive(frame)

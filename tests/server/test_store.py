@@ -46,7 +46,7 @@ def parts(store, flat, codec=None):
 
 
 def merge(store, pushes, weights, gain=1.0):
-    jobs = store.begin(pushes, weights, gain)
+    jobs = store.begin(pushes, weights, gain, {})
     for _, job in jobs:
         job.run()
     return store.finish(jobs)
@@ -96,7 +96,7 @@ def test_a_merge_that_overflows_changes_no_shard_and_names_the_tensor(store, poo
 
 def test_a_merge_given_up_half_way_leaves_everything_as_it_was(store, pool):
     old, loans = store.vector(), pool.outstanding
-    jobs = store.begin([parts(store, np.ones(24, np.float32))], [1.0], 1.0)
+    jobs = store.begin([parts(store, np.ones(24, np.float32))], [1.0], 1.0, {})
     jobs[0][1].run()
     store.discard(jobs)
     np.testing.assert_array_equal(store.vector(), old)

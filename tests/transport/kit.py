@@ -2,15 +2,18 @@
 
 import asyncio
 import contextlib
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 
 from aiops.buffers import BufferPool
 from aiops.transport import tcp
+from aiops.transport.lane import Lane
 from aiops.transport.memory import MemoryNetwork
 from aiops.transport.stream import StreamConnection
 from aiops.wire.frame import Header, Kind, frame_bytes
+from aiops.wire.reader import Landing
 
 MIB = 1024 * 1024
 LIMIT = 256 * MIB
@@ -39,7 +42,7 @@ class Inbox:
         if self.skip:
             return None
         block = self.pool.take(header.size)
-        return block.view, block
+        return Landing(block.view, block)
 
     def frame_received(self, frame):
         self.frames.append(frame)
@@ -107,7 +110,9 @@ class Ground:
         return self._make_loop()
 
     def network(self):
-        return MemoryNet() if self.transport == "memory" else TcpNet()
+        if self.transport == "memory":
+            return MemoryNet()
+        return TcpNet(lanes=2 if self.transport == "tcp with lanes" else 0)
 
     @contextlib.asynccontextmanager
     async def pair(self, *, limit=LIMIT, idle_s=IDLE_S, **links):
@@ -132,21 +137,36 @@ class Ground:
                 end.inbox.release()
                 assert len(end.inbox.losses) == 1
                 assert end.inbox.pool.outstanding == 0
+            network.close()
 
 
 class TcpNet:
     """TCP over loopback, on a port that the system chooses."""
 
+    def __init__(self, lanes=0):
+        self._lanes = [
+            [Lane(f"{end} {number}") for number in range(lanes)] for end in ("near", "far")
+        ]
+
     async def listen(self, make_receiver, *, port=0, **options):
+        options = {"lanes": self._lanes[1], **options}
         self.listener = await tcp.listen("127.0.0.1", port, make_receiver, **options)
         return self.listener
 
     async def connect(self, make_receiver, **options):
+        options = {"lanes": self._lanes[0], **options}
         return await tcp.connect(self.listener.addresses, make_receiver, **options)
+
+    def close(self):
+        for lane in itertools.chain(*self._lanes):
+            lane.close()
 
 
 class MemoryNet:
     """A network in memory with one name."""
+
+    def close(self):
+        """Nothing outlives it."""
 
     def __init__(self):
         self._network = MemoryNetwork()

@@ -96,7 +96,7 @@ async def test_memory_may_be_overwritten_as_soon_as_send_has_returned(ground):
         await far.inbox.received(3)
         for value, frame in zip((1, 2, 3), far.inbox.frames, strict=True):
             assert frame.header.key == value
-            assert np.array_equal(frame.block.float32().view(np.uint8), filled(size, value))
+            assert np.array_equal(frame.loan.float32().view(np.uint8), filled(size, value))
 
 
 async def test_concurrent_sends_do_not_mix_their_frames(ground):

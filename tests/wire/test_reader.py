@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from aiops.buffers import BufferPool
 from aiops.errors import BadHandshake, FrameTooLarge, RemoteProtocolError
 from aiops.wire.frame import CONTROL_BYTES, HEADER_BYTES, MAGIC, Header, Kind, frame_bytes
-from aiops.wire.reader import BULK, CHUNK_BYTES, STAGE_BYTES, FrameReader
+from aiops.wire.reader import BULK, CHUNK_BYTES, STAGE_BYTES, FrameReader, Landing
 
 LIMIT = 1 << 30
 
@@ -66,9 +66,9 @@ class Taker:
         if header.key % self._skip_every == self._skip_every - 1:
             return None
         if header.key % 2:
-            return memoryview(bytearray(header.size)), None
+            return Landing(memoryview(bytearray(header.size)))
         block = self.pool.take(header.size)
-        return block.view, block
+        return Landing(block.view, block)
 
     def feed(self, *parts):
         for data in map(memoryview, parts):
@@ -193,7 +193,7 @@ def test_a_payload_that_nobody_wants_costs_no_memory_and_keeps_the_stream_in_ste
 
 def test_a_bulk_payload_lands_in_the_memory_that_was_chosen_without_a_stop_on_the_way():
     own = bytearray(CHUNK_BYTES * 2)
-    reader = FrameReader(lambda header: (memoryview(own), None), max_frame_bytes=LIMIT)
+    reader = FrameReader(lambda header: Landing(memoryview(own)), max_frame_bytes=LIMIT)
     head = Header(Kind.TENSOR, 1, 2, 3, 0, 4, len(own)).pack()
     reader.get_buffer(-1)[:HEADER_BYTES] = head
     assert list(reader.buffer_updated(HEADER_BYTES)) == []
@@ -210,7 +210,7 @@ def test_each_frame_is_taken_before_the_next_ones_memory_is_chosen():
 
     def place(header):
         order.append(("place", header.key))
-        return memoryview(bytearray(header.size)), None
+        return Landing(memoryview(bytearray(header.size)))
 
     reader = FrameReader(place, max_frame_bytes=LIMIT)
     data = frame(Kind.PUSH, 4, 0) + frame(Kind.TENSOR, 4, 1) + frame(Kind.TENSOR, 4, 2)
@@ -234,7 +234,7 @@ def test_a_refusal_while_memory_is_chosen_ends_the_stream_with_no_loan():
         if header.key:
             raise RemoteProtocolError("no")
         block = pool.take(header.size)
-        return block.view, block
+        return Landing(block.view, block)
 
     reader = FrameReader(place, max_frame_bytes=LIMIT)
     data = frame(Kind.TENSOR, 4, 0) + frame(Kind.TENSOR, 4, 1)

@@ -9,6 +9,7 @@ from aiops.transport.memory import Link as Wire
 from aiops.transport.memory import MemoryNetwork
 from aiops.wire.frame import Kind
 from aiops.wire.message import Ack, Agreed, Bye, Model, Ping, Policy, Report, Welcome
+from aiops.wire.reader import Landing
 from aiops.wire.session import Role, Session
 from aiops.wire.table import BucketEntry, Table, TensorEntry
 from aiops.worker.link import Identity, Link
@@ -43,7 +44,7 @@ class Door:
 
     def place(self, header):
         self.session.admit(header)
-        return memoryview(bytearray(header.size)), None
+        return Landing(memoryview(bytearray(header.size)))
 
     def frame_received(self, frame):
         event = self.session.receive(frame)

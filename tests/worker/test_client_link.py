@@ -175,14 +175,15 @@ async def test_open_tickets_fail_when_the_worker_leaves_and_so_do_later_ones():
         await ps.leave()
 
 
-async def test_a_push_nobody_awaited_before_leaving_is_reported_as_not_sent():
+async def test_a_push_nobody_awaited_before_leaving_leaves_before_the_goodbye_and_a_later_one_is_not_sent():
     async with Cluster(params=START) as cluster:
         async with cluster.worker("a") as ps:
             await ps.init()
-            ticket = ps.push(ONES)
-        with pytest.raises(ConnectionLost, match="the worker left before this push"):
-            await ticket
-        assert cluster.server.version == 0
+            first, second = ps.push(ONES), ps.push(ONES)
+        assert await first == 1
+        with pytest.raises(ConnectionLost, match="the worker left before this push was sent"):
+            await second
+        assert cluster.server.version == 1
 
 
 async def test_a_client_may_be_entered_again_and_its_pushes_are_new_ones():
