@@ -41,11 +41,38 @@ def topk(x: np.ndarray, k: int) -> Contenders:
         "ours": lambda: kernels.select_topk(x, k, index=index, value=value),
         "numpy": lambda: np.argpartition(np.abs(x), cut)[cut:],
         # The least that any selection does: look at every value once.
-        "read": lambda: kernels.first_nonfinite(x),
+        "bound": lambda: kernels.first_nonfinite(x),
     }
     if torch:
         tensor = torch.from_numpy(x)
         found["torch"] = lambda: torch.topk(tensor.abs(), k, sorted=False)
+    return found
+
+
+def feedback(residual: np.ndarray, update: np.ndarray, k: int, *, apart: bool) -> Contenders:
+    def numpy_passes() -> None:
+        own = residual + update if apart else np.add(theirs, update, out=theirs)
+        index = np.argpartition(np.abs(own), -k)[-k:]
+        own[index], _ = 0, own[index]
+
+    def torch_passes() -> None:
+        own = tensor + added if apart else tensor.add_(added)
+        index = torch.topk(own.abs(), k, sorted=False).indices
+        _ = own[index]
+        own[index] = 0
+
+    index, value = np.empty(k, np.uint32), np.empty(k, np.float32)
+    ours, theirs, axpy = residual.copy(), residual.copy(), residual.copy()
+    out = np.empty_like(residual) if apart else ours
+    found: Contenders = {
+        "ours": lambda: kernels.feedback_topk(ours, update, k, out=out, index=index, value=value),
+        "numpy": numpy_passes,
+        # The least that any step does: read both, write one.
+        "bound": lambda: kernels.weighted_add(axpy, update, WEIGHT),
+    }
+    if torch:
+        tensor, added = torch.from_numpy(residual.copy()), torch.from_numpy(update)
+        found["torch"] = torch_passes
     return found
 
 
@@ -136,6 +163,9 @@ def cases(n: int) -> Iterator[tuple[str, Contenders]]:
     }
     for label, tied in ties.items():
         yield f"topk 0.01 {label}", topk(tied.astype(np.float32), n // 100)
+    for apart in (False, True):
+        step = feedback(x, arrays[1], n // 100, apart=apart)
+        yield f"feedback 0.01 {'apart' if apart else 'in place'}", step
     for density in DENSITIES[1:]:
         index = np.sort(rng.choice(n, int(n * density), replace=False)).astype(np.uint32)
         value = rng.standard_normal(index.size, dtype=np.float32)
@@ -171,7 +201,7 @@ def main() -> None:
     print(f"{machine()}; kernels on {kernels.simd_level()}; numpy {np.__version__}", end="")
     print(f", torch {torch.__version__}" if torch else ", no torch")
     print("times as long as ours: median (quartiles) of interleaved passes\n")
-    print(f"{'':<24}{'n':>9}{'ours ms':>10}   {'numpy':<21} {'torch':<21} read pass")
+    print(f"{'':<24}{'n':>9}{'ours ms':>10}   {'numpy':<21} {'torch':<21} bound")
     for n in options.n:
         for name, contenders in cases(n):
             if options.name and not any(part in name for part in options.name):
@@ -180,7 +210,7 @@ def main() -> None:
             ours = times["ours"]
             ratios = [
                 column(speedup(ours, times[peer]) if peer in times else None)
-                for peer in ("numpy", "torch", "read")
+                for peer in ("numpy", "torch", "bound")
             ]
             print(f"{name:<24}{n:>9}{Spread.of(ours).median * 1e3:>10.3f}  ", *ratios)
 
