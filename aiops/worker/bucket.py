@@ -96,6 +96,8 @@ def flat_of(table: Table, tensors: Mapping[str, object], what: str) -> NDArray[n
     Raises:
         ShapeMismatch: They are not the table's tensors, or do not lie one behind the other in one float32 vector.
     """
+    if not table.tensors and not tensors:
+        return np.empty(0, np.float32)
     first = tensors.get(table.tensors[0].name) if table.tensors else None
     flat = first.base if isinstance(first, np.ndarray) else None
     fits = (
