@@ -88,7 +88,9 @@ async def test_an_update_is_lent_until_the_ticket_is_done_since_it_may_be_sent_a
 @virtual
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("codec", CODECS)
-async def test_a_lent_update_that_is_not_finite_is_refused_and_the_next_one_is_as_if_it_had_not_been(codec, bad):
+async def test_a_lent_update_that_is_not_finite_is_refused_and_the_next_one_is_as_if_it_had_not_been(
+    codec, bad
+):
     updates = [{name: value * k for name, value in ONES.items()} for k in (1, 2, 3)]
     finals = []
     for spoilt in (False, True):
@@ -100,7 +102,7 @@ async def test_a_lent_update_that_is_not_finite_is_refused_and_the_next_one_is_a
                     filled(update, values)["w"][1, 2] = bad
                     before = house.server.params()
                     for verb in (ps.sync, ps.push):
-                        with pytest.raises(NotFinite, match="'w' .value 5 of 6|position 5|key 0"):
+                        with pytest.raises(NotFinite, match=r"'w' .value 5 of 6|position 5|key 0"):
                             await verb(update, copy=False)
                     same(house.server.params(), before)
                 params = await ps.sync(filled(update, values), copy=False, out=params)
