@@ -102,7 +102,7 @@ class Tensors(dict[str, NDArray[Any]]):
         flat: float32, shape (table.size,); None where a tensor had to be converted.
     """
 
-    __slots__ = ("_views", "flat", "table")
+    __slots__ = ("_names", "_views", "flat", "table")
 
     def __init__(
         self, table: Table, flat: NDArray[np.float32] | None, views: dict[str, NDArray[Any]]
@@ -110,12 +110,13 @@ class Tensors(dict[str, NDArray[Any]]):
         super().__init__(views)
         self.table = table
         self.flat = flat
-        self._views = tuple(views.values())
+        self._names = list(views)
+        self._views = list(views.values())
 
     @property
     def untouched(self) -> bool:
         """Whether every tensor is still the view that it was."""
-        return len(self) == len(self._views) and all(map(operator.is_, self.values(), self._views))
+        return list(self) == self._names and all(map(operator.is_, self.values(), self._views))
 
 
 def flat_of(table: Table, tensors: Mapping[str, object], what: str) -> NDArray[np.float32]:

@@ -111,13 +111,15 @@ class Client(FlatClient):
         """Return arrays of undefined values for all tensors, for updates that are sent without a copy.
 
         They are views of one float32 vector in the order of the agreed table; write into them, and do not put other
-        arrays in their place. Tensors of another dtype than float32 are converted on the way: with one of them nothing
-        can be lent.
+        arrays in their place.
 
         Raises:
             LocalProtocolError: Nothing is agreed yet.
+            ShapeMismatch: A tensor is not float32: it is converted on the way, and nothing can be lent.
         """
-        return unpack(self.table, self._spares.take())
+        tensors = unpack(self.table, self._spares.take())
+        flat_of(self.table, tensors, "what empty() makes")
+        return tensors
 
     def sync(
         self,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiops.codec.base import DENSE, Codec, Residual
-from aiops.errors import Busy, ConnectionLost, LocalProtocolError, NotFinite
+from aiops.errors import Busy, ConnectionLost, LocalProtocolError, NotFinite, ShapeMismatch
 from aiops.wire.message import Push
 from aiops.wire.table import Table
 from aiops.worker.bucket import check_finite, check_out, check_vector
@@ -113,7 +113,7 @@ class Pusher:
         ``checked`` says that NaN and infinity are looked for elsewhere: by the codec or the server.
 
         Raises:
-            ShapeMismatch: ``update`` or ``out`` is not laid out like the table's flat vector.
+            ShapeMismatch: ``update`` or ``out`` is not laid out like the table's flat vector, or they share memory.
             NotFinite: The update holds NaN or infinity.
             LocalProtocolError: A count is negative.
             Busy: Too many wait already.
@@ -122,6 +122,10 @@ class Pusher:
         if not checked:
             check_finite(table, update, "update")
         check_out(table, out)
+        if out is not None and np.may_share_memory(update, out):
+            raise ShapeMismatch(
+                "update and out share memory, the model would land in what may have to be sent again"
+            )
         if min(message.base, message.n_samples, message.n_steps) < 0:
             raise LocalProtocolError(
                 f"base is {message.base}, n_samples {message.n_samples} and n_steps "
