@@ -49,7 +49,8 @@ class Spinner(View):
         from rich.console import Console
 
         self._console: Console = Console(file=self._stream)
-        self._status: Status = self._console.status("starting")
+        # Its thread shares the interpreter with what is measured in this process.
+        self._status: Status = self._console.status("starting", refresh_per_second=2)
         self._status.start()
         return self
 

@@ -8,7 +8,6 @@ import pytest
 from aiops.bench.layout import RESNET50_VALUES, resnet50, sizes
 from aiops.bench.peers import base, sockets
 from aiops.bench.peers.base import Case, Skipped, package, pieces
-from aiops.bench.peers.ours import lending
 from aiops.bench.peers.table import PEERS, peer
 from aiops.bench.peers.total import Total
 
@@ -81,12 +80,3 @@ def test_pieces_cover_everything_once():
 def test_a_first_round_that_is_no_sum_is_found():
     with pytest.raises(base.WrongSum, match="gave 1, the workers pushed 3"):
         base._check(1.0, Case(n_bytes=4, n_workers=2))
-
-
-def test_memory_is_lent_as_far_as_the_client_takes_it():
-    def plain(update): ...
-
-    def lends(update, *, copy=True, out=None): ...
-
-    assert lending(plain, {}) == {}
-    assert lending(lends, {}) == {"copy": False, "out": {}}

@@ -34,6 +34,7 @@ def main() -> None:
 async def _alone(key: str, n_bytes: int, n_workers: int) -> None:
     from aiops.bench.campaign import Contender
     from aiops.bench.run import Bench
+    from aiops.bench.suites.peers import workers
     from aiops.bench.table import table
     from aiops.cli.bench_view import View
 
@@ -41,7 +42,7 @@ async def _alone(key: str, n_bytes: int, n_workers: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(View(sys.stderr), lines.append, scratch=scratch)
         contender = Contender(peer(key).name, key, bench.case(n_bytes, n_workers))
-        name = f"{n_bytes} bytes, {n_workers} workers"
+        name = f"{n_bytes} bytes, {workers(n_workers)}"
         await bench.compete("alone", name, [contender], passes=5, ours=contender.label)
     print(*table(lines), sep="\n")  # noqa: T201
 

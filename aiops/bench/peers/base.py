@@ -54,8 +54,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         n_workers: Worker processes.
         layout: How ours cuts those bytes into tensors: "one", "resnet50", or a number of equal ones.
         one_way: Only the way up, answered by one byte; for transports.
-        congestion: TCP congestion control that C sockets ask for; "-" leaves it to the system.
-        segment_bytes: What our transport writes at a time; 0 leaves it.
+        congestion: TCP congestion control that C sockets and our transport ask for; "-" leaves it to them.
+        lanes: Threads of our transport for bulk; without one everything happens on the loop.
+        segment_bytes: What a lane sends at a time; 0 leaves it.
         scratch: Directory for what is built for this run.
     """
 
@@ -64,6 +65,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     layout: str = "one"
     one_way: bool = False
     congestion: str = "-"
+    lanes: int = 1
     segment_bytes: int = 0
     scratch: str = ""
 

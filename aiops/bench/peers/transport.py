@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from aiops.bench.peers.base import HOST, AsyncRound, Case, announce
 from aiops.bench.peers.total import Total
 from aiops.sync.thread import loop_factory
-from aiops.transport import stream, tcp
-from aiops.transport.base import Connection
+from aiops.transport import lane, tcp
+from aiops.transport.base import Connection, Receiver
 from aiops.wire.frame import Frame, Header, Kind
 from aiops.wire.reader import Landing
-
-LIMITS = {"max_frame_bytes": 1 << 40, "idle_timeout_s": 60.0}
 
 
 class Taker:
@@ -63,7 +61,6 @@ class Transport:
 
     def serve(self, case: Case) -> None:
         """Serve on a loop."""
-        _set_segment(case)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(self._serve(case))
 
@@ -79,25 +76,25 @@ class Transport:
                     tasks.create_task(each.send(merged if answer is None else answer))
                 takers.clear()
 
-        def made(taker: Taker, connection: Connection) -> None:
+        def made(taker: Receiver, connection: Connection) -> None:
+            assert isinstance(taker, Taker)
             taker.connection = connection
 
         def take() -> Taker:
             return Taker(case.n_values, arrived)
 
         async with asyncio.TaskGroup() as tasks:
-            listener = await tcp.listen(HOST, 0, take, made=made, **LIMITS)  # type: ignore[arg-type]
+            listener = await tcp.listen(HOST, 0, take, made=made, **options(case))
             announce(str(listener.addresses[0][1]))
             await asyncio.get_running_loop().create_future()
 
     @contextlib.asynccontextmanager
     async def connect(self, case: Case, address: str, rank: int) -> AsyncIterator[AsyncRound]:
         """Send, and wait until the answer is whole."""
-        _set_segment(case)
         update, news = case.update(rank), asyncio.Event()
         taker = Taker(case.n_values, lambda taker: news.set())
         where = [(HOST, int(address))]
-        taker.connection = await tcp.connect(where, lambda: taker, **LIMITS)  # type: ignore[arg-type]
+        taker.connection = await tcp.connect(where, lambda: taker, **options(case))
 
         async def do_round() -> float:
             news.clear()
@@ -109,6 +106,13 @@ class Transport:
         await taker.connection.close()
 
 
-def _set_segment(case: Case) -> None:
-    if case.segment_bytes and hasattr(stream, "SEGMENT_BYTES"):
-        stream.SEGMENT_BYTES = case.segment_bytes
+def options(case: Case) -> tcp.Options:
+    """Return what both ends are told: what ``aiops.connect`` and ``aiops.serve`` tell them, unless the case differs."""
+    if case.segment_bytes:
+        lane.SEND_BYTES = case.segment_bytes
+    return {
+        "max_frame_bytes": 1 << 40,
+        "idle_timeout_s": 60.0,
+        "lanes": [lane.Lane(f"bench lane {number}") for number in range(case.lanes)],
+        "congestion": None if case.congestion == "-" else case.congestion,
+    }

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Callable
 
 from aiops.bench.campaign import Contender
-from aiops.bench.machine import congestion, congestions
-from aiops.bench.network import SAME, possible
+from aiops.bench.machine import congestions
+from aiops.bench.network import SAME
 from aiops.bench.peers.table import peer
 from aiops.bench.run import Bench
 from aiops.wire.frame import HEADER_BYTES, Header, Kind
@@ -102,49 +102,34 @@ async def one_way(bench: Bench, passes: int) -> None:
 
 
 async def by_congestion(bench: Bench, passes: int) -> None:
-    """Measure the same transfer under each congestion control that may be had here."""
-    names = sorted({*congestions(), congestion(), SAME})
+    """Measure the same transfer under each congestion control that an ordinary process may ask for here."""
+    names = sorted({*congestions(), SAME})
     keys = bench.available(SUITE, ["transport", "sockets"])
-    if possible(SAME):
-        case = bench.case(16_000_000, one_way=True)
-        contenders = [
-            Contender(_under(key, name), key, case, name) for name in names for key in keys
-        ]
-    else:
-        # Only C sockets ask for one themselves.
-        contenders = [
-            Contender(
-                _under("sockets", name),
-                "sockets",
-                bench.case(16_000_000, one_way=True, congestion=name),
-            )
-            for name in names
-            if "sockets" in keys
-        ]
+    contenders = [
+        Contender(
+            f"{peer(key).name}, {name}",
+            key,
+            bench.case(16_000_000, one_way=True, congestion=name),
+        )
+        for name in names
+        for key in keys
+    ]
     await bench.compete(
         SUITE,
         "16 MB one way by congestion control",
         contenders,
         passes=passes,
-        ours=_under("transport", SAME),
-        bound=_under("sockets", SAME),
+        ours=f"{OURS}, {SAME}",
+        bound=f"{BOUND}, {SAME}",
     )
 
 
-def _under(key: str, congestion: str) -> str:
-    return f"{peer(key).name}, {congestion}"
-
-
 async def by_segment(bench: Bench, passes: int) -> None:
-    """Measure what our transport writes at a time."""
-    contenders = [Contender(OURS, "transport", bench.case(16_000_000, one_way=True), SAME)]
-    contenders += [
-        Contender(
-            f"{OURS}, {kib} KiB segments",
-            "transport",
-            bench.case(16_000_000, one_way=True, segment_bytes=kib * 1024),
-            SAME,
-        )
-        for kib in SEGMENTS
-    ]
+    """Measure what our transport sends at a time, and what it is without a thread for bulk."""
+    cases = {OURS: bench.case(16_000_000, one_way=True)}
+    for kib in SEGMENTS:
+        label = f"{OURS}, {kib} KiB segments"
+        cases[label] = bench.case(16_000_000, one_way=True, segment_bytes=kib * 1024)
+    cases[f"{OURS}, on the loop"] = bench.case(16_000_000, one_way=True, lanes=0)
+    contenders = [Contender(label, "transport", case, SAME) for label, case in cases.items()]
     await bench.compete(SUITE, "16 MB one way by segment", contenders, passes=passes, ours=OURS)
