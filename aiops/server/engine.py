@@ -224,7 +224,7 @@ class Engine:
                 self.started = self.n_pushed >= self.min_workers
                 if not self.started:
                     break
-            ready = self.sync.ready(self._view(now))
+            ready = self.sync.ready(self._view(now)) if self._held else ()
             if not ready:
                 break
             # In worker order: float sums come out the same whoever was first.
@@ -240,6 +240,8 @@ class Engine:
         return actions
 
     def _admit_early(self, now: float) -> None:
+        if not self._early:
+            return
         for worker in sorted(self._early.keys() - self._held.keys()):
             self._hold(self._early.pop(worker), now)
 
