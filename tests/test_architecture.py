@@ -51,7 +51,7 @@ MAY_USE_THREADS = {
 MAY_SPAWN_TASKS = {
     "api/serving.py": "the server is a context manager: it ends its one task and waits for it in __aexit__",
     "launch/process.py": "a child is a context manager: its task ends with the pipe, __aexit__ waits for it",
-    "worker/client.py": "the client is a context manager: it ends its tasks and waits for them in __aexit__",
+    "worker/flat.py": "the client is a context manager: it ends its tasks and waits for them in __aexit__",
 }
 MAY_LOCK = {
     "transport/stream.py": "senders of one connection take turns; it guards a link, not parameters",
