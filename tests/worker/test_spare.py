@@ -67,21 +67,6 @@ def test_what_lives_of_a_vector_keeps_it_from_being_used_again(spares, hold):
     assert address(spares.take()) == first
 
 
-def test_a_torch_tensor_keeps_its_vector_from_being_used_again(spares):
-    torch = pytest.importorskip("torch")
-    for make in (torch.from_numpy, torch.as_tensor, torch.from_dlpack):
-        vector = spares.take()
-        first, tensor = address(vector), make(vector[10:20])
-        view = tensor[2:4].detach().view(1, 2)
-        del vector, tensor
-        gc.collect()
-        assert first not in {address(spares.take()) for _ in range(KEPT + 2)}
-        view += 1
-        del view
-        gc.collect()
-        assert address(spares.take()) == first
-
-
 def test_only_so_many_are_kept(spares):
     vectors = [spares.take() for _ in range(KEPT + 5)]
     old = {address(vector) for vector in vectors}
