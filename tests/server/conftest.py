@@ -32,6 +32,12 @@ def hand():
     return connect
 
 
+@pytest.fixture(autouse=True)
+def a_megabyte_goes_to_a_thread(monkeypatch):
+    """Bulk is small here, so that tests of threads stay quick."""
+    monkeypatch.setattr("aiops.server.merger.INLINE_BYTES", 1 << 20)
+
+
 @pytest.fixture
 def threads(monkeypatch):
     """What goes to a shard's thread waits until the test says so."""
