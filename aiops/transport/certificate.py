@@ -1,7 +1,7 @@
-"""Certificates from files: what TLS is told before any socket opens.
+"""Certificates: what TLS is told before any socket opens, and what it says when two ends do not agree.
 
-OpenSSL says neither which file it dislikes nor, when a key is encrypted, that it would like to ask for a password on
-the terminal. What lives here does the first and keeps the second from happening.
+OpenSSL does not name the file that it dislikes, and asks for the password of an encrypted key on the terminal; here
+files are named and nobody is asked.
 """
 
 from __future__ import annotations
@@ -10,11 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiops.errors import ConfigError
+from aiops.errors import AiopsError, BadHandshake, ConfigError, Rejected
 
 # asyncio has it loaded already, but the face of the package hands Tls out before that.
 if TYPE_CHECKING:
     import ssl
+
+
+PLAIN_PORT = "it does not speak TLS, its url begins with aiops://"
+
+# How OpenSSL calls the alert that a port of ours without TLS gives.
+_UNEXPECTED = "SSLV3_ALERT_UNEXPECTED_MESSAGE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +73,39 @@ def client_context(tls: Tls | ssl.SSLContext) -> ssl.SSLContext:
     return context
 
 
+def objection(error: ssl.SSLError, *, serves: bool) -> AiopsError:
+    """Return what a failed handshake means, in words that go behind the peer's name.
+
+    Args:
+        error: What OpenSSL says.
+        serves: Whether this end is the server.
+    """
+    import ssl
+
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = error.verify_message.rstrip(".").replace("Hostname", "hostname")
+        return Rejected(f"its certificate is not accepted: {why}")
+    if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return Rejected("it shows no certificate, and this server asks for one")
+    if error.reason == _UNEXPECTED and not serves:
+        return BadHandshake(PLAIN_PORT)
+    if is_alert(error):
+        what = "certificate" if serves else "greeting"
+        return Rejected(f"it refuses our {what}: {words(error)}")
+    return BadHandshake(f"the TLS handshake failed: {words(error)}")
+
+
+def is_alert(error: ssl.SSLError) -> bool:
+    """Return whether the peer is who ends it."""
+    return "_ALERT_" in (error.reason or "")
+
+
+def words(error: Exception) -> str:
+    """Return OpenSSL's reason without the shouting."""
+    reason = getattr(error, "reason", None)
+    return str(reason).lower().replace("_", " ") if reason else str(error)
+
+
 def _fill(context: ssl.SSLContext, tls: Tls) -> None:
     import ssl
 
@@ -77,7 +116,7 @@ def _fill(context: ssl.SSLContext, tls: Tls) -> None:
         try:
             context.load_verify_locations(tls.ca)
         except (OSError, ValueError) as error:
-            raise ConfigError(f"cannot use the authorities {tls.ca}: {_why(error)}") from None
+            raise ConfigError(f"cannot use the authorities {tls.ca}: {words(error)}") from None
     if tls.cert is not None:
         _load_own(context, tls.cert, tls.cert if tls.key is None else tls.key)
     elif tls.key is not None:
@@ -104,7 +143,7 @@ def _load_own(context: ssl.SSLContext, cert: Path | str, key: Path | str) -> Non
             ) from None
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             raise ConfigError(f"key {key} does not belong to certificate {cert}") from None
-        raise ConfigError(f"cannot use certificate {cert} with key {key}: {_why(error)}") from None
+        raise ConfigError(f"cannot use certificate {cert} with key {key}: {words(error)}") from None
 
 
 # OpenSSL reports a missing file without its name, and a file of something else as "PEM lib".
@@ -115,11 +154,6 @@ def _read(what: str, path: Path | str, label: str) -> None:
         raise ConfigError(f"cannot read the {what} {path}: {error.strerror}") from None
     if not any(f"{label}-----".encode() in line for line in text.splitlines()):
         raise ConfigError(f"the {what} {path} is no PEM file with a {label.lower()} in it")
-
-
-def _why(error: Exception) -> str:
-    reason = getattr(error, "reason", None)
-    return str(reason).lower().replace("_", " ") if reason else str(error)
 
 
 # A context of the other end's kind would fail at the first handshake.

@@ -13,9 +13,8 @@ import itertools
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack, cast
-from weakref import WeakSet
 
 from aiops.errors import (
     AiopsError,
@@ -35,7 +34,7 @@ from aiops.wire.frame import TLS_ALERT
 if TYPE_CHECKING:
     import ssl
 
-    from aiops.transport.tls import TlsStream
+    from aiops.transport.secure import Door
 
 if sys.platform == "linux":
     import fcntl
@@ -286,16 +285,16 @@ class _Accepted(TcpConnection):
 class TcpListener:
     """A listening TCP socket (one per address family)."""
 
-    def __init__(self, server: asyncio.Server, streams: Iterable[TlsStream] = ()) -> None:
+    def __init__(self, server: asyncio.Server, door: Door | None = None) -> None:
         self._server = server
-        self._streams = streams
+        self._door = door
         self.addresses = [sock.getsockname()[:2] for sock in server.sockets]
 
     async def close(self) -> None:
         """Stop accepting, and end what is still shaking hands."""
         self._server.close()
-        for stream in list(self._streams):
-            stream.give_up()
+        if self._door is not None:
+            self._door.close()
 
 
 async def connect(
@@ -370,29 +369,20 @@ async def listen(
         own: Options = {**common, "send_lane": next(turns)}
         return _Accepted(make_receiver(), made, **own)
 
-    streams: WeakSet[TlsStream] = WeakSet()
+    door = None if tls is None else _door(accept, tls)
     try:
-        server = await asyncio.get_running_loop().create_server(
-            accept if tls is None else _shaking(accept, tls, streams), host, port
-        )
+        server = await asyncio.get_running_loop().create_server(door or accept, host, port)
     except OSError as error:
         hint = ", is another server running there?" if error.errno == errno.EADDRINUSE else ""
         where = address((host, port))
         raise ConfigError(f"cannot bind {where}: {_reason(error)}{hint}") from None
-    return TcpListener(server, streams)
+    return TcpListener(server, door)
 
 
-def _shaking(
-    accept: Callable[[], TcpConnection], tls: ssl.SSLContext, streams: WeakSet[TlsStream]
-) -> Callable[[], TlsStream]:
-    from aiops.transport.tls import accepting
+def _door(accept: Callable[[], TcpConnection], tls: ssl.SSLContext) -> Door:
+    from aiops.transport.secure import Door
 
-    def shake() -> TlsStream:
-        stream = accepting(accept, tls)
-        streams.add(stream)
-        return stream
-
-    return shake
+    return Door(accept, tls)
 
 
 # A lane reads and writes the socket itself, which holds nothing but ciphertext.
@@ -442,7 +432,7 @@ async def _adopt(
     timeout_s: float,
 ) -> TcpConnection:
     if tls is not None:
-        from aiops.transport.tls import adopt
+        from aiops.transport.secure import adopt
 
         return await adopt(sock, make, tls, host=host, timeout_s=timeout_s)
     try:

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from aiops.errors import AiopsError, BadHandshake, ConnectFailed, Rejected
 from aiops.transport.base import address
+from aiops.transport.certificate import PLAIN_PORT, is_alert, objection, words
 from aiops.wire.frame import MAGIC, TLS_ALERT
 
 if TYPE_CHECKING:
-    import socket
-
     from aiops.transport.tcp import TcpConnection
-
-log = logging.getLogger("aiops.transport")
 
 # Ciphertext taken from the socket at once; every connection has so much memory for it.
 RECEIVE_BYTES = 128 * 1024
@@ -37,12 +33,8 @@ OWED_BYTES = 1024 * 1024
 # TLS records of a handshake, and of what went wrong with it.
 _RECORDS = {0x15, 0x16}
 
-# How OpenSSL calls the alert of TLS_ALERT.
-_UNEXPECTED = "SSLV3_ALERT_UNEXPECTED_MESSAGE"
-
-_PLAIN_PORT = "it does not speak TLS, its url begins with aiops://"
 _CUT = "the stream ended without TLS's goodbye"
-_CUT_AT_ONCE = f"{_CUT}, as it may where our certificate is not accepted"
+_CUT_AT_ONCE = "it ended at once, as it does where our certificate is not accepted"
 
 
 class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
@@ -83,7 +75,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         )
         self._room = memoryview(bytearray(RECEIVE_BYTES))
         self._timeout_s = timeout_s
-        self._timer = self._loop.call_later(timeout_s, self._too_late)
+        self._timer: asyncio.TimerHandle | None = None
         self._done = done
         # How the handshake went: open, good or failed.
         self._made = self._failed = False
@@ -92,13 +84,15 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         # Whether anything came in at all, and whether any of it was for the connection above.
         self._answered = self._heard = False
 
-    # --- the protocol of the transport beneath ------------------------------------------------------------------------
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake."""
         self._beneath = cast(asyncio.Transport, transport)
-        self._beneath.set_write_buffer_limits(high=0)
         self.peer = address(transport.get_extra_info("peername"))
+        if self._failed:
+            self._beneath.abort()
+            return
+        self._beneath.set_write_buffer_limits(high=0)
+        self._timer = self._loop.call_later(self._timeout_s, self._too_late)
         self._shake()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -123,7 +117,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         """Tell a stream that was cut off from one that was ended."""
         if self._made:
             self._decrypt()
-            self._break(OSError(_CUT if self._heard or self._serves else _CUT_AT_ONCE))
+            self._break(self._unasked(OSError(_CUT)))
         else:
             self._refuse(ConnectFailed("it hung up during the TLS handshake"))
         return False
@@ -140,14 +134,12 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass on that it is over."""
-        self._timer.cancel()
+        self._stop_timer()
         if self._made:
-            self._break(exc)
+            self._break(self._unasked(exc))
         else:
             self._lost = True
             self._refuse(ConnectFailed("it hung up during the TLS handshake"))
-
-    # --- the transport of the connection above ------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt and send."""
@@ -208,9 +200,8 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         """Drop a peer that has not shaken hands."""
         if not (self._made or self._lost):
             self._failed = True
-            self._beneath.abort()
-
-    # --- in between ---------------------------------------------------------------------------------------------------
+            if self._timer is not None:
+                self._beneath.abort()
 
     def _shake(self) -> None:
         try:
@@ -221,10 +212,10 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         except ssl.SSLError as error:
             # What is left to be sent tells the peer why.
             self._flush()
-            self._refuse(_objection(error, serves=self._serves))
+            self._refuse(objection(error, serves=self._serves))
             return
         self._flush()
-        self._timer.cancel()
+        self._stop_timer()
         self._above, self._made = self._make(), True
         self._above.connection_made(self)
         self._done(None)
@@ -281,9 +272,13 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
 
     # With TLS 1.3 a client is through before the server has seen its certificate: the refusal comes later.
     def _reason(self, error: ssl.SSLError) -> Exception:
-        if not (self._serves or self._heard) and _is_alert(error):
-            return Rejected(f"{self.peer} refuses our certificate: {_words(error)}")
-        return OSError(f"TLS failed, {_words(error)}")
+        if not (self._serves or self._heard) and is_alert(error):
+            return Rejected(f"{self.peer} refuses our certificate: {words(error)}")
+        return OSError(f"TLS failed, {words(error)}")
+
+    # A refusal that got lost on its way leaves only that the server hung up.
+    def _unasked(self, error: Exception | None) -> Exception | None:
+        return error if self._serves or self._heard else OSError(_CUT_AT_ONCE)
 
     # The handshake has failed. A server stays for a while, so that its alert is read: what is sent to a closed socket
     # makes the kernel take back what the peer has not read yet.
@@ -294,14 +289,16 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._done(error)
         if self._lost:
             return
-        if self._serves and not isinstance(error, ConnectFailed):
+        if isinstance(error, ConnectFailed):
+            self._beneath.abort()
+        elif self._serves:
             self._beneath.write_eof()
         else:
-            self._beneath.abort()
+            self._beneath.close()
 
     def _turn_away(self, head: bytes) -> None:
         if not self._serves:
-            self._refuse(BadHandshake(_PLAIN_PORT))
+            self._refuse(BadHandshake(PLAIN_PORT))
             return
         # A worker of ours without TLS is told in a way that it understands.
         self._beneath.write(TLS_ALERT)
@@ -310,89 +307,11 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
             BadHandshake(plain if head == MAGIC else f"its stream starts with {head!r}, no TLS")
         )
 
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
     def _too_late(self) -> None:
         self._refuse(ConnectFailed(f"no TLS handshake in {self._timeout_s:g} s"))
         if not self._lost:
             self._beneath.abort()
-
-
-async def adopt(
-    sock: socket.socket,
-    make: Callable[[], TcpConnection],
-    context: ssl.SSLContext,
-    *,
-    host: str,
-    timeout_s: float,
-) -> TcpConnection:
-    """Return the connection over a connected socket whose server is ``host``.
-
-    Raises:
-        Rejected: One of the two does not accept the other's certificate.
-        BadHandshake: The server does not speak TLS.
-        ConnectFailed: It hung up, or did not answer in time.
-    """
-    loop = asyncio.get_running_loop()
-    made: asyncio.Future[AiopsError | None] = loop.create_future()
-    connections: list[TcpConnection] = []
-
-    def make_one() -> TcpConnection:
-        connections.append(make())
-        return connections[0]
-
-    def done(error: AiopsError | None) -> None:
-        if not made.done():
-            made.set_result(error)
-
-    def protocol() -> TlsStream:
-        # A scope is a matter of this machine's, no certificate has it.
-        name = host.partition("%")[0]
-        return TlsStream(make_one, context, server_hostname=name, timeout_s=timeout_s, done=done)
-
-    try:
-        transport, _ = await loop.create_connection(protocol, sock=sock)
-    except BaseException:
-        sock.close()
-        raise
-    try:
-        error = await made
-    except BaseException:
-        transport.abort()
-        raise
-    if error is not None:
-        raise error
-    return connections[0]
-
-
-def accepting(make: Callable[[], TcpConnection], context: ssl.SSLContext) -> TlsStream:
-    """Return the protocol of an accepted socket; a handshake that fails is told to the log."""
-
-    def done(error: AiopsError | None) -> None:
-        if error is not None:
-            log.warning("%s is turned away: %s", stream.peer, error)
-
-    stream = TlsStream(make, context, done=done)
-    return stream
-
-
-# What a failed handshake means, in words that go behind the peer's name.
-def _objection(error: ssl.SSLError, *, serves: bool) -> AiopsError:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        why = error.verify_message.rstrip(".").replace("Hostname", "hostname")
-        return Rejected(f"its certificate is not accepted: {why}")
-    if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
-        return Rejected("it shows no certificate, and this server asks for one")
-    if error.reason == _UNEXPECTED and not serves:
-        return BadHandshake(_PLAIN_PORT)
-    if _is_alert(error):
-        return Rejected(
-            f"it refuses our {'certificate' if serves else 'greeting'}: {_words(error)}"
-        )
-    return BadHandshake(f"the TLS handshake failed, {_words(error)}")
-
-
-def _is_alert(error: ssl.SSLError) -> bool:
-    return "_ALERT_" in (error.reason or "")
-
-
-def _words(error: ssl.SSLError) -> str:
-    return (error.reason or str(error)).lower().replace("_", " ")
