@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("aiops.transport")
 
+# A peer that is not through with its handshake by then is dropped; generous, for a loaded machine.
+HANDSHAKE_S = 10.0
+
 
 class Door:
     """Makes connections of accepted sockets once hands are shaken; who fails to is told to the log.
@@ -39,7 +42,7 @@ class Door:
             if error is not None:
                 log.warning("%s is turned away: %s", stream.peer, error)
 
-        stream = TlsStream(self._make, self._context, done=done)
+        stream = TlsStream(self._make, self._context, timeout_s=HANDSHAKE_S, done=done)
         self._streams.add(stream)
         return stream
 

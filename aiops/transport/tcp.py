@@ -328,10 +328,12 @@ async def connect(
     for host, port in addresses:
         try:
             sock = await _dial(host, port, connect_timeout_s)
-            return await _adopt(sock, make, tls, host=host, timeout_s=connect_timeout_s)
         except ConnectFailed as error:
             errors.append(error)
-        except (Rejected, BadHandshake) as error:
+            continue
+        try:
+            return await _adopt(sock, make, tls, host=host, timeout_s=connect_timeout_s)
+        except (ConnectFailed, Rejected, BadHandshake) as error:
             errors.append(type(error)(f"{address((host, port))}: {error}"))
     # One that may answer later is worth another try, whatever the others said.
     if any(isinstance(error, ConnectFailed) for error in errors):

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 # Ciphertext taken from the socket at once; every connection has so much memory for it.
 RECEIVE_BYTES = 128 * 1024
 
-# A peer that is not through with its handshake by then is dropped; generous, for a loaded machine.
-HANDSHAKE_S = 10.0
-
 # A peer that reads nothing may make us owe it so many bytes of answers to its key updates.
 OWED_BYTES = 1024 * 1024
 
@@ -57,7 +54,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         context: ssl.SSLContext,
         *,
         server_hostname: str | None = None,
-        timeout_s: float = HANDSHAKE_S,
+        timeout_s: float,
         done: Callable[[AiopsError | None], None],
     ) -> None:
         self._make = make

@@ -96,7 +96,7 @@ def test_a_worker_always_checks_the_server_and_shows_itself_only_with_a_certific
         context = client_context(tls)
         assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
         assert context.minimum_version is ssl.TLSVersion.TLSv1_2
-    with pytest.raises(ConfigError, match="there is a key, .*, and no certificate"):
+    with pytest.raises(ConfigError, match=r"there is a key, .*, and no certificate"):
         client_context(Tls(key=files["key"]))
 
 
