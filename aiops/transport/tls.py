@@ -1,8 +1,8 @@
 """TLS between a connection and its socket: OpenSSL's engine on memory, the same on every loop.
 
-The loops have layers of their own, but those keep bytes beneath the connection, so that "may write again" does not mean
-"the kernel has taken everything", and let a close wait for the peer's, up to half a minute. What lives here knows
-bytes and no frame.
+The loops have layers of their own, which cannot do what loans need: told that "may write again" has to mean "the kernel
+has taken everything" (a limit of 0), they ask to wait and never call again; and their close waits for the peer's, up to
+half a minute. What lives here knows bytes and no frame.
 """
 
 from __future__ import annotations
