@@ -137,11 +137,12 @@ class ServerConfig:
         return cls(**settings)
 
     def _check_names(self) -> None:
-        for name, verb in _VERBS.items():
+        for name, verbs in _VERBS.items():
             value = getattr(self, name)
-            if not hasattr(value, verb):
+            missing = [verb for verb in verbs if not hasattr(value, verb)]
+            if missing:
                 raise ConfigError(
-                    f"{name} is {value!r}, it must be a policy object with {verb!r} "
+                    f"{name} is {value!r}, it must be a policy object with {missing[0]!r} "
                     "(ServerConfig.parse makes them of texts)"
                 )
         for name, known in (("merge", MergeName), ("bootstrap", BootstrapName)):
@@ -217,7 +218,13 @@ def parse_codec(text: str) -> Codec:
     return cast(Codec, policies.build("codec", text, CODEC))
 
 
-_VERBS = {"sync": "ready", "weights": "__call__", "work": "plan", "codec": "add_to"}
+# What each of them is asked while the server runs: better missed here than then.
+_VERBS = {
+    "sync": ("ready", "may_proceed", "max_staleness", "barrier"),
+    "weights": ("__call__",),
+    "work": ("plan", "overlap"),
+    "codec": ("add_to", "encode", "check"),
+}
 _PARSERS: dict[str, Callable[[str], object]] = {
     "sync": policies.parse_sync,
     "weights": policies.parse_weights,

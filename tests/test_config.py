@@ -212,7 +212,7 @@ class Sign:
     def init(self, n):
         return None
 
-    def encode(self, update, residual):
+    def encode(self, update, residual, *, spare=None):
         return (np.sign(update),), None
 
     def check(self, payload, n):

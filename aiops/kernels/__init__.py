@@ -21,14 +21,16 @@ from aiops.kernels.half import add_half, first_nonfinite_half, from_half, to_hal
 from aiops.kernels.optimizer import momentum, sgd
 from aiops.kernels.quantize import INT8_BLOCK, add_int8, first_code, to_int8
 from aiops.kernels.sparse import gather, scatter_add
-from aiops.kernels.topk import select_topk
+from aiops.kernels.topk import Feedback, feedback_topk, select_topk
 
 __all__ = [
     "COMPILED",
     "INT8_BLOCK",
+    "Feedback",
     "add_half",
     "add_int8",
     "copy_checked",
+    "feedback_topk",
     "first_code",
     "first_nonfinite",
     "first_nonfinite_half",
