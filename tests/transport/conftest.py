@@ -16,7 +16,7 @@ else:
 
 GROUNDS = {
     f"{transport}-{name}": Ground(transport, make_loop)
-    for transport in ("tcp", "tcp with lanes", "memory")
+    for transport in ("tcp", "tcp with lanes", "tls", "memory")
     for name, make_loop in LOOPS.items()
 }
 GROUNDS["memory-virtual"] = Ground("memory", VirtualLoop)
