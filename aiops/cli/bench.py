@@ -85,7 +85,7 @@ def bench(
         click.echo("\n".join(("", *table(lines))))
     _draw(lines, machine, pictures)
     if earlier is not None and not code:
-        _compare(earlier, lines)
+        _compare(earlier, lines, to_stderr=as_json)
     return code
 
 
@@ -137,14 +137,14 @@ def _draw(lines: Sequence[Line], machine: Machine, directory: Path) -> None:
             click.echo(f"picture: {path}", err=True)
 
 
-def _compare(earlier: Sequence[Line], lines: Sequence[Line]) -> None:
+def _compare(earlier: Sequence[Line], lines: Sequence[Line], *, to_stderr: bool) -> None:
     from aiops.bench.result import LOSS, changes
 
     found = changes(earlier, lines)
     for change in found:
-        click.echo(str(change), err=True)
+        click.echo(str(change), err=to_stderr)
     if not found:
-        click.echo("nothing changed beyond the quartiles", err=True)
+        click.echo("nothing changed beyond the quartiles", err=to_stderr)
     lost = [change for change in found if change.lost]
     if lost:
         raise TargetMissed(f"{len(lost)} of the ratios fell below {LOSS:g} of what they were")

@@ -118,7 +118,8 @@ class Engine:
                 return None
             views[push.worker] = self._view_of(push, now)
             clocks.setdefault(push.worker, Clock(0))
-        if not self.started and len(views.keys() | self._live()) < self.min_workers:
+        present = self._live() | (views.keys() & self._members.keys())
+        if not self.started and len(present) < self.min_workers:
             return None
         view = RoundView(version=self.version, held=views, clocks=clocks, now=now)
         if not views or set(self.sync.ready(view)) != views.keys():

@@ -161,13 +161,20 @@ class Lane:
             selector.register(self._woken, selectors.EVENT_READ)
             while not self._closing:
                 self._take_on(selector)
-                for key, _ in selector.select():
-                    if key.data is None:
-                        self._woken.recv(4096)
-                    else:
-                        self._turn(key.data)
-            for move in (*self._moving, *self._coming):
-                move.sock.close()
+                self._take_turns(selector.select())
+        for move in (*self._moving, *self._coming):
+            move.sock.close()
+        # The next thread has a selector of its own, which knows none of them.
+        self._moving.clear()
+        self._coming.clear()
+
+    # A method of its own, so that no name of it holds on to a move while the lane waits for the next.
+    def _take_turns(self, ready: list[tuple[selectors.SelectorKey, int]]) -> None:
+        for key, _ in ready:
+            if key.data is None:
+                self._woken.recv(4096)
+            else:
+                self._turn(key.data)
 
     # A move that comes with everything already there never meets the selector.
     def _take_on(self, selector: selectors.BaseSelector) -> None:

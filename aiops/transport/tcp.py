@@ -169,6 +169,9 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
             self.abort(
                 ConnectionLost(closed) if isinstance(error, EOFError) else _translated(error, lost)
             )
+            if not isinstance(error, EOFError | OSError):
+                # A bug of the receiver's, as in what it does with a frame: the loop reports it.
+                raise error
             return
         self._dispatch(self._reader.landed(size))
         self._hand_over()

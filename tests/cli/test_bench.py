@@ -94,8 +94,15 @@ def test_without_matplotlib_there_are_no_pictures_but_a_word(
 )
 def test_an_earlier_run_is_compared(capsys, measured, tmp_path, ratio, code, message):
     arguments = ("wire", "--against", earlier(tmp_path, ratio), "--pictures", str(tmp_path))
-    found, _, err = run(capsys, *arguments)
-    assert (found, message in err) == (code, True), err
+    found, out, err = run(capsys, *arguments)
+    assert (found, message in out + err) == (code, True), out + err
+
+
+def test_what_changed_does_not_stand_among_the_lines_of_json(capsys, measured, tmp_path):
+    arguments = ("wire", "--against", earlier(tmp_path, 1.0), "--pictures", str(tmp_path))
+    _, out, err = run(capsys, *arguments, "--json")
+    assert "better wire: nothing" in err
+    assert all(json.loads(line) for line in out.splitlines())
 
 
 @pytest.mark.slow
