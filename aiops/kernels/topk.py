@@ -105,12 +105,12 @@ def feedback_topk(
         MemoryError: There is no room for the scratch. Nothing is written.
     """
     n = _check.vector("residual", residual, FLOAT32)
-    _check.vector("update", update, FLOAT32, length=n, like="as many as residual")
+    _check.vector("update", update, FLOAT32, length=n, like="as in residual")
     k = _wanted(k, n, "residual")
     if out is None:
         out = np.empty(n, np.float32)
     else:
-        _check.vector("out", out, FLOAT32, length=n, like="as many as residual", written=True)
+        _check.vector("out", out, FLOAT32, length=n, like="as in residual", written=True)
         for name, other in (("residual", residual), ("update", update)):
             if out is not other:
                 _check.apart("out", out, name, other, same=True)

@@ -347,7 +347,7 @@ def test_the_face_of_a_step_fills_and_returns_what_it_is_given():
 
 def test_the_face_of_a_step_refuses_what_does_not_fit():
     x = np.arange(4, dtype=np.float32)
-    with pytest.raises(ValueError, match="update has 3 values, it must have 4, as many as resid"):
+    with pytest.raises(ValueError, match="update has 3 values, it must have 4, as in residual"):
         kernels.feedback_topk(x, x[:3].copy(), 1)
     with pytest.raises(ValueError, match="out has 3 values, it must have 4"):
         kernels.feedback_topk(x, x, 1, out=x[:3].copy())
