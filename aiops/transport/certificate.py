@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiops.errors import AiopsError, BadHandshake, ConfigError, Rejected
+from aiops.wire.frame import MAGIC
 
 # asyncio has it loaded already, but the face of the package hands Tls out before that.
 if TYPE_CHECKING:
     import ssl
 
 
-PLAIN_PORT = "it does not speak TLS, its url begins with aiops://"
+_PLAIN_PORT = "it does not speak TLS, its url begins with aiops://"
 
 # How OpenSSL calls the alert that a port of ours without TLS gives.
 _UNEXPECTED = "SSLV3_ALERT_UNEXPECTED_MESSAGE"
@@ -88,11 +89,20 @@ def objection(error: ssl.SSLError, *, serves: bool) -> AiopsError:
     if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return Rejected("it shows no certificate, and this server asks for one")
     if error.reason == _UNEXPECTED and not serves:
-        return BadHandshake(PLAIN_PORT)
+        return BadHandshake(_PLAIN_PORT)
     if is_alert(error):
         what = "certificate" if serves else "greeting"
         return Rejected(f"it refuses our {what}: {words(error)}")
     return BadHandshake(f"the TLS handshake failed: {words(error)}")
+
+
+def stranger(head: bytes, *, serves: bool) -> BadHandshake:
+    """Return what a stream means that does not start with TLS, in words that go behind the peer's name."""
+    if not serves:
+        return BadHandshake(_PLAIN_PORT)
+    if head == MAGIC:
+        return BadHandshake("it speaks without TLS, its url must begin with aiops+tls://")
+    return BadHandshake(f"its stream starts with {head!r}, no TLS")
 
 
 def is_alert(error: ssl.SSLError) -> bool:

@@ -13,10 +13,10 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from aiops.errors import AiopsError, BadHandshake, ConnectFailed, Rejected
+from aiops.errors import AiopsError, ConnectFailed, Rejected
 from aiops.transport.base import address
-from aiops.transport.certificate import PLAIN_PORT, is_alert, objection, words
-from aiops.wire.frame import MAGIC, TLS_ALERT
+from aiops.transport.certificate import is_alert, objection, stranger, words
+from aiops.wire.frame import TLS_ALERT
 
 if TYPE_CHECKING:
     from aiops.transport.tcp import TcpConnection
@@ -64,12 +64,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._serves = server_hostname is None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(
-            self._incoming,
-            self._outgoing,
-            server_side=self._serves,
-            server_hostname=server_hostname,
-        )
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, self._serves, server_hostname)
         self._room = memoryview(bytearray(RECEIVE_BYTES))
         self._timeout_s = timeout_s
         self._timer: asyncio.TimerHandle | None = None
@@ -101,7 +96,10 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         if self._failed or self._lost:
             return
         if not self._answered and self._room[0] not in _RECORDS:
-            self._turn_away(bytes(self._room[: min(nbytes, 2)]))
+            if self._serves:
+                # A worker of ours without TLS understands this.
+                self._beneath.write(TLS_ALERT)
+            self._refuse(stranger(bytes(self._room[: min(nbytes, 2)]), serves=self._serves))
             return
         self._answered = True
         self._incoming.write(self._room[:nbytes])
@@ -292,17 +290,6 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
             self._beneath.write_eof()
         else:
             self._beneath.close()
-
-    def _turn_away(self, head: bytes) -> None:
-        if not self._serves:
-            self._refuse(BadHandshake(PLAIN_PORT))
-            return
-        # A worker of ours without TLS is told in a way that it understands.
-        self._beneath.write(TLS_ALERT)
-        plain = "it speaks without TLS, its url must begin with aiops+tls://"
-        self._refuse(
-            BadHandshake(plain if head == MAGIC else f"its stream starts with {head!r}, no TLS")
-        )
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
