@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from glob import glob
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
@@ -27,7 +28,7 @@ def kernel(name: str) -> Extension:
         f"aiops.kernels._{name}",
         [f"src_ext/{name}.pyx"],
         include_dirs=["src_ext"],
-        depends=["src_ext/simd.h", "src_ext/simd.pxd", "src_ext/topk.h", "src_ext/half.h"],
+        depends=sorted(glob("src_ext/*.h") + glob("src_ext/*.pxd")),
         extra_compile_args=[*(CHECKED if DEBUG else FAST), *EXACT],
         extra_link_args=["-fsanitize=undefined"] if DEBUG else [],
     )
@@ -35,7 +36,7 @@ def kernel(name: str) -> Extension:
 
 setup(
     ext_modules=cythonize(
-        [kernel(name) for name in ("half", "merge", "sparse", "topk")],
+        [kernel(name) for name in ("half", "index", "merge", "sparse", "sparse_merge", "topk")],
         include_path=["src_ext"],
         # Cython rebuilds by time stamp and does not see a changed directive.
         build_dir="build/cython-debug" if DEBUG else "build/cython",

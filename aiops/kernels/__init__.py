@@ -10,18 +10,25 @@ from __future__ import annotations
 from aiops.kernels._backend import COMPILED, simd_level
 from aiops.kernels.dense import first_nonfinite, merge, swap_update, weighted_add
 from aiops.kernels.half import add_half, first_nonfinite_half, from_half, to_half
-from aiops.kernels.sparse import gather, scatter_add
+from aiops.kernels.index import check_index, decode_index, encode_index, index_bytes
+from aiops.kernels.sparse import gather, merge_sparse, scatter_add, scatter_add_coded
 from aiops.kernels.topk import select_topk
 
 __all__ = [
     "COMPILED",
     "add_half",
+    "check_index",
+    "decode_index",
+    "encode_index",
     "first_nonfinite",
     "first_nonfinite_half",
     "from_half",
     "gather",
+    "index_bytes",
     "merge",
+    "merge_sparse",
     "scatter_add",
+    "scatter_add_coded",
     "select_topk",
     "simd_level",
     "swap_update",

@@ -18,6 +18,14 @@ def u16(n=N):
     return np.zeros(n, np.uint16)
 
 
+def step():
+    return np.arange(N, dtype=np.uint32)
+
+
+def code():
+    return kernels.encode_index(step(), N)
+
+
 def read_only(array):
     array.flags.writeable = False
     return array
@@ -35,6 +43,30 @@ ARGUMENTS = {
     "scatter_add acc": (lambda a: kernels.scatter_add(a, u32(), f32()), np.float32, "acc", "write"),
     "scatter_add index": (lambda a: kernels.scatter_add(f32(), a, f32()), np.uint32, "index", "read"),
     "scatter_add value": (lambda a: kernels.scatter_add(f32(), u32(), a), np.float32, "value", "match"),
+    "scatter_add half": (
+        lambda a: kernels.scatter_add(f32(), u32(), a, kind="float16"), np.uint16, "value", "match"
+    ),
+    "scatter_add_coded acc": (
+        lambda a: kernels.scatter_add_coded(a, code(), f32()), np.float32, "acc", "write"
+    ),
+    "scatter_add_coded value": (
+        lambda a: kernels.scatter_add_coded(f32(), code(), a), np.float32, "value", "read"
+    ),
+    "decode_index out": (
+        lambda a: kernels.decode_index(code(), N, N, out=a), np.uint32, "out", "out"
+    ),
+    "merge_sparse index": (
+        lambda a: kernels.merge_sparse([], [], [], N, index=a, value=f32()),
+        np.uint32, "index", "write",
+    ),
+    "merge_sparse value": (
+        lambda a: kernels.merge_sparse([], [], [], N, index=u32(), value=a),
+        np.float32, "value", "out",
+    ),
+    "merge_sparse values": (
+        lambda a: kernels.merge_sparse([step()], [a], [1], N, index=u32(), value=f32()),
+        np.float32, r"values\[0\]", "match",
+    ),
     "gather x": (lambda a: kernels.gather(a, u32()), np.float32, "x", "read"),
     "gather index": (lambda a: kernels.gather(f32(), a), np.uint32, "index", "read"),
     "gather out": (lambda a: kernels.gather(f32(), u32(), out=a), np.float32, "out", "out"),
@@ -138,6 +170,27 @@ def test_another_length_is_named(call, dtype, name):
         call(np.zeros(5, dtype))
 
 
+@pytest.mark.parametrize(
+    ("name", "call", "good"),
+    [
+        ("index", lambda a: kernels.encode_index(a, N), step()),
+        ("code", lambda a: kernels.decode_index(a, N, N), code()),
+        ("code", lambda a: kernels.check_index(a, N, N), code()),
+        ("code", lambda a: kernels.scatter_add_coded(f32(), a, f32()), code()),
+    ],
+)
+def test_what_zeros_would_not_pass_for_is_checked_alike(name, call, good):
+    call(read_only(good.copy()))
+    with pytest.raises(TypeError, match=f"{name} is of type list, it must be a numpy array"):
+        call(good.tolist())
+    with pytest.raises(TypeError, match=f"{name} has dtype float64, it must be {good.dtype}"):
+        call(good.astype(np.float64))
+    with pytest.raises(ValueError, match=f"{name} has 2 dimensions, it must have 1"):
+        call(good.reshape(2, -1))
+    with pytest.raises(ValueError, match=f"{name} has a stride of {2 * good.itemsize} bytes"):
+        call(np.repeat(good, 2)[::2])
+
+
 @pytest.mark.parametrize("weight", [np.nan, np.inf, -np.inf, 3.5e38, -3.4028235677973366e38])
 def test_a_weight_that_is_not_finite_in_float32_is_refused(weight):
     acc = f32()
@@ -145,9 +198,15 @@ def test_a_weight_that_is_not_finite_in_float32_is_refused(weight):
         "weight": [
             lambda: kernels.weighted_add(acc, f32(), weight),
             lambda: kernels.scatter_add(acc, u32(), f32(), weight),
+            lambda: kernels.scatter_add_coded(acc, code(), f32(), weight),
             lambda: kernels.add_half(acc, u16(), weight, "float16"),
         ],
-        r"weights\[1\]": [lambda: kernels.merge([f32(), f32()], [1, weight], out=acc)],
+        r"weights\[1\]": [
+            lambda: kernels.merge([f32(), f32()], [1, weight], out=acc),
+            lambda: kernels.merge_sparse(
+                [step(), step()], [f32(), f32()], [1, weight], N, index=u32(2 * N), value=f32(2 * N)
+            ),
+        ],
     }
     for name, faces in calls.items():
         for face in faces:
@@ -176,6 +235,10 @@ def shared(first, second):
 F, U, H = np.float32, np.uint32, np.uint16
 
 
+def merge_into(index, value):
+    kernels.merge_sparse([], [], [], N, index=index, value=value)
+
+
 @pytest.mark.parametrize(
     ("names", "dtypes", "call"),
     [
@@ -184,6 +247,8 @@ F, U, H = np.float32, np.uint32, np.uint16
         (("value", "index"), (F, U), lambda a, b: kernels.select_topk(f32(), N, index=b, value=a)),
         (("acc", "index"), (F, U), lambda a, b: kernels.scatter_add(a, b, f32())),
         (("acc", "value"), (F, F), lambda a, b: kernels.scatter_add(a, u32(), b)),
+        (("acc", "value"), (F, F), lambda a, b: kernels.scatter_add_coded(a, code(), b)),
+        (("value", "index"), (F, U), lambda a, b: merge_into(b, a)),
         (("out", "x"), (F, F), lambda a, b: kernels.gather(b, u32(), out=a)),
         (("out", "index"), (F, U), lambda a, b: kernels.gather(f32(), b, out=a)),
         (("acc", "x"), (F, F), lambda a, b: kernels.weighted_add(a, b)),

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 from aiops.kernels.reference.dense import first_nonfinite, merge, swap_update, weighted_add
 from aiops.kernels.reference.half import add_half, first_nonfinite_half, from_half, to_half
-from aiops.kernels.reference.sparse import gather, scatter_add
+from aiops.kernels.reference.index import check_index, decode_index, encode_index, index_bytes
+from aiops.kernels.reference.sparse import gather, merge_sparse, scatter_add, scatter_add_coded
 from aiops.kernels.reference.topk import select_topk
 
 __all__ = [
     "add_half",
+    "check_index",
+    "decode_index",
+    "encode_index",
     "first_nonfinite",
     "first_nonfinite_half",
     "from_half",
     "gather",
+    "index_bytes",
     "merge",
+    "merge_sparse",
     "scatter_add",
+    "scatter_add_coded",
     "select_topk",
     "swap_update",
     "to_half",
