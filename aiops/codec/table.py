@@ -8,6 +8,7 @@ from aiops.codec.base import Codec
 from aiops.codec.dense import dense
 from aiops.codec.half import bf16, fp16
 from aiops.codec.topk import topk
+from aiops.codec.topk_coded import topk_bf16, topk_fp16, topk_fp32, topk_int8
 from aiops.errors import ShapeMismatch
 
 CODEC: dict[str, Callable[..., Codec]] = {
@@ -15,10 +16,23 @@ CODEC: dict[str, Callable[..., Codec]] = {
     "fp16": fp16,
     "bf16": bf16,
     "topk": topk,
+    "topk_fp32": topk_fp32,
+    "topk_fp16": topk_fp16,
+    "topk_bf16": topk_bf16,
+    "topk_int8": topk_int8,
 }
 
-# Decoding takes k from the payload's size, so that one density serves for all.
-_DECODERS: tuple[Codec, ...] = (dense(), fp16(), bf16(), topk(1.0))
+# Decoding takes k from the payload, so that one density serves for all.
+_DECODERS: tuple[Codec, ...] = (
+    dense(),
+    fp16(),
+    bf16(),
+    topk(1.0),
+    topk_fp32(1.0),
+    topk_fp16(1.0),
+    topk_bf16(1.0),
+    topk_int8(1.0),
+)
 WIRE_IDS: dict[int, Codec] = {codec.wire_id: codec for codec in _DECODERS}
 
 

@@ -21,7 +21,8 @@ _KINDS: dict[str, tuple[int, np.dtype[Any]]] = {
     "bfloat16": (2, UINT16),
     "int8": (3, INT8),
 }
-_SCALE_BLOCK = 4096
+# int8 values that share a scale.
+SCALE_BLOCK = 4096
 _NO_SCALE = np.empty(0, np.float32)
 
 
@@ -216,7 +217,7 @@ def _values(acc: F32, value: npt.NDArray[Any], kind: str, scale: F32 | None) -> 
         return number, _NO_SCALE
     if scale is None:
         raise ValueError("scale is missing, int8 values need one for each 4096 of them")
-    blocks = -(-k // _SCALE_BLOCK)
+    blocks = -(-k // SCALE_BLOCK)
     _check.vector("scale", scale, FLOAT32, length=blocks, like=f"one for each 4096 of {k} values")
     _check.apart("acc", acc, "scale", scale)
     return number, scale

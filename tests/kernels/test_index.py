@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiops import kernels
@@ -78,6 +78,7 @@ def position_sets(draw):
     return sorted(index), n
 
 
+@settings(deadline=None)
 @given(position_sets())
 def test_round_trip(case):
     assert_round_trip(*case)
@@ -168,6 +169,7 @@ def test_every_flipped_bit_is_refused_or_gives_other_positions():
                 assert (found != index).any(), "two codes for the same positions"
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_any_bytes_give_ascending_positions_or_an_error(data):
     k, n = data.draw(st.sampled_from([(1, 1), (3, 10), (20, 40), (9, 1000), (5, 10**6), (64, 70)]))
