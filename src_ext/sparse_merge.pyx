@@ -33,10 +33,10 @@ cdef extern from "index.h" nogil:
 
 cdef Py_ssize_t _wrong(const Sparse* vector, Py_ssize_t n) noexcept nogil:
     # Position of the first index that is not above the one before it or not below n, or -1.
-    cdef Py_ssize_t fall = aiops_first_not_above(vector.index, vector.k, -1)
-    cdef Py_ssize_t outside = aiops_first_outside(
-        vector.index, vector.k if fall < 0 else fall, n
-    )
+    cdef Py_ssize_t fall = aiops_first_not_above(vector.index, vector.k, -1), outside
+    if fall < 0 and (vector.k == 0 or vector.index[vector.k - 1] < n):
+        return -1
+    outside = aiops_first_outside(vector.index, vector.k if fall < 0 else fall, n)
     return fall if outside < 0 else outside
 
 
