@@ -14,6 +14,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 DEBUG = os.environ.get("AIOPS_DEBUG") == "1"
+FAMILIES = ["half", "index", "merge", "optimizer", "quantize", "sparse", "sparse_merge", "topk"]
 
 # Contraction into FMA changed the last bit of a fifth of all accumulated elements (gcc 12, w = .3),
 # and then no kernel would equal its numpy twin: it stays off in every build.
@@ -36,7 +37,7 @@ def kernel(name: str) -> Extension:
 
 setup(
     ext_modules=cythonize(
-        [kernel(name) for name in ("half", "merge", "optimizer", "quantize", "sparse", "topk")],
+        [kernel(name) for name in FAMILIES],
         include_path=["src_ext"],
         # Cython rebuilds by time stamp and does not see a changed directive.
         build_dir="build/cython-debug" if DEBUG else "build/cython",

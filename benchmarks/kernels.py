@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from aiops import kernels
+from benchmarks import _sparse
 from benchmarks._dense import (
     CHUNK,
     WEIGHT,
@@ -171,6 +172,7 @@ def cases(n: int) -> Iterator[tuple[str, Contenders]]:
         value = rng.standard_normal(index.size, dtype=np.float32)
         yield f"scatter_add {density:g}", scatter_add(acc, index, value)
         yield f"gather {density:g}", gather(x, index, value)
+    yield from _sparse.cases(acc, DENSITIES)
     yield "weighted_add", weighted_add(acc, x)
     yield "lerp", lerp(acc, x)
     for count in (2, 8):
@@ -201,7 +203,7 @@ def main() -> None:
     print(f"{machine()}; kernels on {kernels.simd_level()}; numpy {np.__version__}", end="")
     print(f", torch {torch.__version__}" if torch else ", no torch")
     print("times as long as ours: median (quartiles) of interleaved passes\n")
-    print(f"{'':<24}{'n':>9}{'ours ms':>10}   {'numpy':<21} {'torch':<21} bound")
+    print(f"{'':<28}{'n':>9}{'ours ms':>10}   {'numpy':<21} {'torch':<21} bound")
     for n in options.n:
         for name, contenders in cases(n):
             if options.name and not any(part in name for part in options.name):
@@ -212,7 +214,12 @@ def main() -> None:
                 column(speedup(ours, times[peer]) if peer in times else None)
                 for peer in ("numpy", "torch", "bound")
             ]
-            print(f"{name:<24}{n:>9}{Spread.of(ours).median * 1e3:>10.3f}  ", *ratios)
+            name, _, remark = name.partition(" (")
+            print(
+                f"{name:<28}{n:>9}{Spread.of(ours).median * 1e3:>10.3f}  ",
+                *ratios,
+                remark.rstrip(")"),
+            )
 
 
 if __name__ == "__main__":

@@ -16,8 +16,6 @@
 
 #include "simd.h"
 
-enum { AIOPS_QUANTIZE_BLOCK = 4096 };
-
 #define AIOPS_SMALLEST_SCALE 0x1p-126f
 #define AIOPS_LARGEST_SCALE 0x1.020406p+121f
 
@@ -88,8 +86,8 @@ AIOPS_NOINLINE void aiops_add_codes_portable(float *acc, const int8_t *code, flo
  * nothing is encoded then. */
 static ptrdiff_t aiops_quantize(int level, const aiops_quantize_job *job, ptrdiff_t n)
 {
-    for (ptrdiff_t at = 0, block = 0; at < n; at += AIOPS_QUANTIZE_BLOCK, block++) {
-        const ptrdiff_t end = n - at < AIOPS_QUANTIZE_BLOCK ? n : at + AIOPS_QUANTIZE_BLOCK;
+    for (ptrdiff_t at = 0, block = 0; at < n; at += AIOPS_INT8_BLOCK, block++) {
+        const ptrdiff_t end = n - at < AIOPS_INT8_BLOCK ? n : at + AIOPS_INT8_BLOCK;
         const uint32_t largest = AIOPS_ON(level, aiops_gather, (job, at, end));
         if (largest >= AIOPS_INFINITY_BITS) {
             const float *total = job->left ? job->left : job->x;
@@ -109,8 +107,8 @@ static ptrdiff_t aiops_quantize(int level, const aiops_quantize_job *job, ptrdif
 static void aiops_add_quantized(int level, float *acc, const float *scale, const int8_t *code,
                                 float weight, ptrdiff_t n)
 {
-    for (ptrdiff_t at = 0, block = 0; at < n; at += AIOPS_QUANTIZE_BLOCK, block++) {
-        const ptrdiff_t m = n - at < AIOPS_QUANTIZE_BLOCK ? n - at : AIOPS_QUANTIZE_BLOCK;
+    for (ptrdiff_t at = 0, block = 0; at < n; at += AIOPS_INT8_BLOCK, block++) {
+        const ptrdiff_t m = n - at < AIOPS_INT8_BLOCK ? n - at : AIOPS_INT8_BLOCK;
         AIOPS_ON(level, aiops_add_codes, (acc + at, code + at, scale[block], weight, m));
     }
 }

@@ -29,14 +29,15 @@
 #if defined(__GNUC__)
 #  define AIOPS_INLINE static inline __attribute__((always_inline))
 #  define AIOPS_NOINLINE static __attribute__((noinline))
-#  define aiops_prefetch_write(address) __builtin_prefetch((address), 1, 3)
 #else
 #  define AIOPS_INLINE static inline
 #  define AIOPS_NOINLINE static
-#  define aiops_prefetch_write(address) ((void)(address))
 #endif
 
 enum { AIOPS_PORTABLE = 0, AIOPS_AVX2 = 1, AIOPS_AVX512 = 2 };
+
+/* 8-bit codes that share a scale. */
+enum { AIOPS_INT8_BLOCK = 4096 };
 
 #define AIOPS_INFINITY_BITS 0x7f800000u
 #define AIOPS_SIGN_BIT 0x80000000u

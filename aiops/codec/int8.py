@@ -89,34 +89,53 @@ class Int8:
                 is -128.
         """
         require_bytes("int8", payload, n, self.payload_bytes(n))
-        scales, codes = _split(payload, n)
-        negative = scales < 0
-        if negative.any():
-            at = int(np.argmax(negative))
-            raise ShapeMismatch(f"int8 scale[{at}] is {scales[at]:g}, scales are not negative")
-        at = first_code(codes, UNUSED_CODE)
-        if at >= 0:
-            raise ShapeMismatch(f"int8 code[{at}] is {UNUSED_CODE}, codes are -127 to 127")
-        with np.errstate(over="ignore"):
-            block = first_nonfinite(scales * np.float32(127))
-        return block if block < 0 else block * INT8_BLOCK
+        return check_scaled("int8", *split_scaled(payload, n))
 
     def add_to(self, acc: Vector, payload: Payload, weight: float) -> None:
         """Add ``weight`` times the payload's values to ``acc``, in place and in float32."""
-        add_int8(acc, *_split(payload, acc.size), weight)
+        add_int8(acc, *split_scaled(payload, acc.size), weight)
 
     def payload_bytes(self, n: int) -> int:
         """Return ``n`` + 4 for every begun 4096."""
-        return n + SCALE_BYTES * _blocks(n)
+        return scaled_bytes(n)
 
 
 def _blocks(n: int) -> int:
     return -(-n // INT8_BLOCK)
 
 
-def _split(payload: Payload, n: int) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
-    end = SCALE_BYTES * _blocks(n)
+def scaled_bytes(k: int) -> int:
+    """Return the size of the scales and the codes of ``k`` values."""
+    return k + SCALE_BYTES * _blocks(k)
+
+
+def split_scaled(payload: Payload, k: int) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
+    """Return views of the scales and of the codes of ``k`` values, which follow each other."""
+    end = SCALE_BYTES * _blocks(k)
     return as_array(payload[:end], np.float32), as_array(payload[end:], np.int8)
+
+
+def check_scaled(name: str, scales: NDArray[np.float32], codes: NDArray[np.int8]) -> int:
+    """Return the number of the first value that is not finite, or -1.
+
+    Args:
+        name: The codec that is to be named if something is wrong.
+        scales: float32, shape (ceil(k / 4096),).
+        codes: int8, shape (k,).
+
+    Raises:
+        ShapeMismatch: A scale is negative, or a code is -128.
+    """
+    negative = scales < 0
+    if negative.any():
+        at = int(np.argmax(negative))
+        raise ShapeMismatch(f"{name} scale[{at}] is {scales[at]:g}, scales are not negative")
+    at = first_code(codes, UNUSED_CODE)
+    if at >= 0:
+        raise ShapeMismatch(f"{name} code[{at}] is {UNUSED_CODE}, codes are -127 to 127")
+    with np.errstate(over="ignore"):
+        block = first_nonfinite(scales * np.float32(127))
+    return block if block < 0 else block * INT8_BLOCK
 
 
 def int8() -> Int8:

@@ -9,6 +9,7 @@ from aiops.codec.dense import dense
 from aiops.codec.half import bf16, fp16
 from aiops.codec.int8 import int8
 from aiops.codec.topk import topk
+from aiops.codec.topk_coded import topk_bf16, topk_fp16, topk_fp32, topk_int8
 from aiops.errors import ShapeMismatch
 
 CODEC: dict[str, Callable[..., Codec]] = {
@@ -17,10 +18,24 @@ CODEC: dict[str, Callable[..., Codec]] = {
     "bf16": bf16,
     "int8": int8,
     "topk": topk,
+    "topk_fp32": topk_fp32,
+    "topk_fp16": topk_fp16,
+    "topk_bf16": topk_bf16,
+    "topk_int8": topk_int8,
 }
 
-# Decoding takes k from the payload's size, so that one density serves for all.
-_DECODERS: tuple[Codec, ...] = (dense(), fp16(), bf16(), topk(1.0), int8())
+# Decoding takes k from the payload, so that one density serves for all.
+_DECODERS: tuple[Codec, ...] = (
+    dense(),
+    fp16(),
+    bf16(),
+    topk(1.0),
+    topk_fp32(1.0),
+    topk_fp16(1.0),
+    topk_bf16(1.0),
+    topk_int8(1.0),
+    int8(),
+)
 WIRE_IDS: dict[int, Codec] = {codec.wire_id: codec for codec in _DECODERS}
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aiops.codec.base import Payload, Residual, Vector
 from aiops.codec.payload import as_array
 from aiops.errors import ConfigError, NotFinite, ShapeMismatch
-from aiops.kernels import feedback_topk, first_nonfinite, scatter_add
+from aiops.kernels import Feedback, feedback_topk, first_nonfinite, scatter_add
 
 # An index (uint32) and a value (float32).
 PAIR_BYTES = 8
@@ -33,9 +33,7 @@ class TopK:
     density: float
 
     def __post_init__(self) -> None:
-        density: object = self.density
-        if not (isinstance(density, int | float) and 0 < density <= 1) or density is True:
-            raise ConfigError(f"topk's density is {density!r}, it must be in (0, 1]")
+        check_density(self.density)
 
     @property
     def name(self) -> str:
@@ -72,21 +70,7 @@ class TopK:
         Raises:
             NotFinite: Update plus residual overflows float32; the message names the position.
         """
-        if residual is None:
-            residual = np.zeros_like(update)
-        try:
-            rest = np.empty_like(update) if spare is None else spare
-            step = feedback_topk(residual, update, self._k(update.size), out=rest)
-        except ValueError:
-            with np.errstate(over="ignore"):
-                total = update + residual
-            at = first_nonfinite(total)
-            if at < 0:
-                raise
-            raise NotFinite(
-                f"update plus residual is {total[at]:g} at position {at}, "
-                "the largest float32 is 3.4028e+38"
-            ) from None
+        step, rest = move_largest(update, residual, kept(self.density, update.size), spare)
         return (step.index, step.value), rest
 
     def check(self, payload: Payload, n: int) -> int:
@@ -115,11 +99,47 @@ class TopK:
 
     def payload_bytes(self, n: int) -> int:
         """Return 8 * k for a bucket of ``n`` values."""
-        return PAIR_BYTES * self._k(n)
+        return PAIR_BYTES * kept(self.density, n)
 
-    # Values that are sent of n.
-    def _k(self, n: int) -> int:
-        return max(1, round(self.density * n)) if n else 0
+
+def check_density(density: object) -> None:
+    """Refuse what is no share of values that can be sent.
+
+    Raises:
+        ConfigError: ``density`` is not a number in (0, 1].
+    """
+    if not (isinstance(density, int | float) and 0 < density <= 1) or density is True:
+        raise ConfigError(f"topk's density is {density!r}, it must be in (0, 1]")
+
+
+def kept(density: float, n: int) -> int:
+    """Return how many of ``n`` values are sent."""
+    return max(1, round(density * n)) if n else 0
+
+
+def move_largest(
+    update: Vector, residual: Residual | None, k: int, spare: Residual | None
+) -> tuple[Feedback, Vector]:
+    """Return the k largest of update plus residual, and the rest, which is in ``spare`` if given.
+
+    Raises:
+        NotFinite: Update plus residual overflows float32; the message names the position.
+    """
+    if residual is None:
+        residual = np.zeros_like(update)
+    try:
+        rest = np.empty_like(update) if spare is None else spare
+        return feedback_topk(residual, update, k, out=rest), rest
+    except ValueError:
+        with np.errstate(over="ignore"):
+            total = update + residual
+        at = first_nonfinite(total)
+        if at < 0:
+            raise
+        raise NotFinite(
+            f"update plus residual is {total[at]:g} at position {at}, "
+            "the largest float32 is 3.4028e+38"
+        ) from None
 
 
 def _split(payload: Payload) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:

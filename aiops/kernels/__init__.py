@@ -18,9 +18,10 @@ from aiops.kernels.dense import (
     weighted_add,
 )
 from aiops.kernels.half import add_half, first_nonfinite_half, from_half, to_half
+from aiops.kernels.index import check_index, decode_index, encode_index, index_bytes
 from aiops.kernels.optimizer import momentum, sgd
 from aiops.kernels.quantize import INT8_BLOCK, add_int8, first_code, to_int8
-from aiops.kernels.sparse import gather, scatter_add
+from aiops.kernels.sparse import gather, merge_sparse, scatter_add, scatter_add_coded
 from aiops.kernels.topk import Feedback, feedback_topk, select_topk
 
 __all__ = [
@@ -29,18 +30,24 @@ __all__ = [
     "Feedback",
     "add_half",
     "add_int8",
+    "check_index",
     "copy_checked",
+    "decode_index",
+    "encode_index",
     "feedback_topk",
     "first_code",
     "first_nonfinite",
     "first_nonfinite_half",
     "from_half",
     "gather",
+    "index_bytes",
     "lerp",
     "merge",
     "merge_checked",
+    "merge_sparse",
     "momentum",
     "scatter_add",
+    "scatter_add_coded",
     "select_topk",
     "sgd",
     "simd_level",

@@ -12,29 +12,42 @@ from typing import TYPE_CHECKING
 # A module that is there and fails to load is a broken build: that raises, it does not fall back.
 COMPILED: bool = os.environ.get("AIOPS_PURE") != "1" and all(
     find_spec(f"aiops.kernels._{name}")
-    for name in ("half", "merge", "optimizer", "quantize", "sparse", "topk")
+    for name in (
+        "half",
+        "index",
+        "merge",
+        "optimizer",
+        "quantize",
+        "sparse",
+        "sparse_merge",
+        "topk",
+    )
 )
 
 if TYPE_CHECKING or COMPILED:
     from aiops.kernels import _half as half
+    from aiops.kernels import _index as index
     from aiops.kernels import _merge as merge
     from aiops.kernels import _optimizer as optimizer
     from aiops.kernels import _quantize as quantize
     from aiops.kernels import _sparse as sparse
+    from aiops.kernels import _sparse_merge as sparse_merge
     from aiops.kernels import _topk as topk
 else:
     from aiops.kernels import reference
 
-    half = merge = optimizer = quantize = sparse = topk = reference
+    half = index = merge = optimizer = quantize = sparse = sparse_merge = topk = reference
 
 __all__ = [
     "COMPILED",
     "half",
+    "index",
     "merge",
     "optimizer",
     "quantize",
     "simd_level",
     "sparse",
+    "sparse_merge",
     "topk",
 ]
 

@@ -15,12 +15,17 @@ from numpy import may_share_memory, ndarray
 F32 = npt.NDArray[np.float32]
 U32 = npt.NDArray[np.uint32]
 U16 = npt.NDArray[np.uint16]
+U8 = npt.NDArray[np.uint8]
 I8 = npt.NDArray[np.int8]
 
 FLOAT32 = np.dtype(np.float32)
 UINT32 = np.dtype(np.uint32)
 UINT16 = np.dtype(np.uint16)
+UINT8 = np.dtype(np.uint8)
 INT8 = np.dtype(np.int8)
+
+# Positions are uint32, on the wire too.
+MOST_VALUES = 2**32
 
 # Half a unit above the largest float32, from where on a double rounds to infinity.
 WEIGHT_LIMIT = float(np.finfo(np.float32).max) * (1 + 2**-25)

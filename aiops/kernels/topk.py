@@ -11,10 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aiops.kernels import _backend, _check
-from aiops.kernels._check import F32, FLOAT32, U32, UINT32
-
-# Positions are uint32, on the wire too.
-MOST_VALUES = 2**32
+from aiops.kernels._check import F32, FLOAT32, MOST_VALUES, U32, UINT32
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ from aiops.codec.base import Codec
 from aiops.errors import NotFinite, Refused, ShapeMismatch, UnknownKey
 from aiops.server.event import Handle, Pushed
 from aiops.server.members import Member
-from aiops.server.peer import Peer
+from aiops.server.peer import Peer, most_bytes
 from aiops.server.shard import Part
 from aiops.server.store import Store
 from aiops.types import DTYPE_IDS, Key, Version, WorkerId
@@ -113,7 +113,7 @@ def check_parts(
             # The reader dropped it: no coding of this bucket is that large.
             raise ShapeMismatch(
                 f"key {key} came with {header.size} bytes, a bucket of {bucket.size} values "
-                f"takes at most {8 * bucket.size}"
+                f"takes at most {most_bytes(bucket.size)}"
             )
         try:
             position = codec.check(frame.payload, bucket.size)

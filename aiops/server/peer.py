@@ -176,9 +176,16 @@ class Peer:
             return
 
 
+def most_bytes(size: int) -> int:
+    """Return the size of the widest payload of a bucket of ``size`` values.
+
+    An index and a value for each of them, or the head of a coded payload where they are few.
+    """
+    return 8 * size + 32
+
+
 def _most(table: Table, key: int) -> int:
-    # The widest payload of a bucket: an index and a value for every element.
-    return 8 * table.buckets[key].size if key < len(table.buckets) else -1
+    return most_bytes(table.buckets[key].size) if key < len(table.buckets) else -1
 
 
 def whole_table(keys: Sequence[int], table: Table) -> bool:

@@ -14,21 +14,20 @@ from aiops.codec.half import bf16, fp16
 from aiops.codec.int8 import int8
 from aiops.codec.table import CODEC, by_wire_id
 from aiops.codec.topk import topk
+from aiops.codec.topk_coded import topk_bf16, topk_fp16, topk_fp32, topk_int8
 from aiops.config import parse_codec
 from aiops.errors import NotFinite, ShapeMismatch
-from aiops.kernels import from_half, to_half
+from aiops.kernels import decode_index, from_half, index_bytes, to_half
 from aiops.types import DTYPE_IDS
 
-CODECS = [dense(), fp16(), bf16(), int8(), topk(1.0), topk(0.3), topk(0.01)]
+CODED = [topk_fp32, topk_fp16, topk_bf16, topk_int8]
+CODECS = [
+    *[dense(), fp16(), bf16(), int8()],
+    *[make(density) for make in (topk, *CODED) for density in (1.0, 0.3, 0.01)],
+]
 SIZES = [0, 1, 2, 17, 1000, 5000]
-# Largest error of a sent value and the residual, relative and absolute; nothing is lost where there is one.
-TOLERANCE = {
-    "dense": (0.0, 0.0),
-    "fp16": (2**-11, 2**-25),
-    "bf16": (2**-8, 0.0),
-    "int8": (0.0, 0.0),
-    "topk": (0.0, 0.0),
-}
+# Largest error of what is sent and kept, relative to it and absolute; what remembers is exact, and so is dense.
+TOLERANCE = {"fp16": (2**-11, 2**-25), "bf16": (2**-8, 0.0)}
 
 each_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
 each_size = pytest.mark.parametrize("n", SIZES)
@@ -39,7 +38,7 @@ def kind(codec):
 
 
 def tolerance(codec, values):
-    relative, absolute = TOLERANCE[kind(codec)]
+    relative, absolute = TOLERANCE.get(kind(codec), (0.0, 0.0))
     return np.abs(values) * relative + absolute
 
 
@@ -116,7 +115,7 @@ def test_sent_plus_residual_is_update_plus_old_residual(codec, n):
         sent = decoded(codec, payload_of(parts), n)
         left = np.zeros(n, np.float32) if residual is None else residual
         assert (np.abs(sent + left - total) <= tolerance(codec, total)).all()
-        if kind(codec) in {"dense", "int8", "topk"}:
+        if kind(codec) not in TOLERANCE:
             np.testing.assert_array_equal(sent + left, total)
 
 
@@ -258,6 +257,18 @@ def test_the_first_value_that_is_not_finite_is_found(codec, bad, at):
         values = data[4 * k :]
         values[4 * place : 4 * place + 4] = np.float32(bad).tobytes()
         data[4 * k :] = values
+    elif kind(codec).startswith("topk_"):
+        k = int.from_bytes(data[:8], "little")
+        values_at = 8 + index_bytes(k, 17)
+        place = decode_index(np.frombuffer(data[8:values_at], np.uint8), k, 17).tolist().index(at)
+        word = np.array([bad], np.float32)
+        if codec.dtype == "int8":
+            # All of them share a scale, so the first is not finite.
+            word, at, place = abs(word), 0 if k > 1 else at, 0
+        elif codec.dtype != "float32":
+            word = to_half(word, codec.dtype)
+        start = values_at + word.nbytes * place
+        data[start : start + word.nbytes] = word.tobytes()
     elif codec.dtype == "float32":
         data[4 * at : 4 * at + 4] = np.float32(bad).tobytes()
     elif kind(codec) == "int8":
@@ -271,7 +282,9 @@ def test_the_first_value_that_is_not_finite_is_found(codec, bad, at):
         assert codec.check(memoryview(bytes(offset) + bytes(data))[offset:], 17) == at
 
 
-@pytest.mark.parametrize("codec", [fp16(), bf16()], ids=["fp16", "bf16"])
+@pytest.mark.parametrize(
+    "codec", [fp16(), bf16(), topk_fp16(1.0), topk_bf16(0.4)], ids=lambda codec: codec.name
+)
 def test_an_update_that_overflows_on_the_wire_is_not_sent(codec):
     update = np.full(5, np.finfo(np.float32).max, np.float32)
     update[:3] = 1.0

@@ -25,6 +25,14 @@ def i8(n=N):
     return np.zeros(n, np.int8)
 
 
+def step():
+    return np.arange(N, dtype=np.uint32)
+
+
+def code():
+    return kernels.encode_index(step(), N)
+
+
 # As many values as need N scales.
 LONG = (N - 1) * kernels.INT8_BLOCK + 1
 
@@ -73,6 +81,30 @@ ARGUMENTS = {
     "scatter_add acc": (lambda a: kernels.scatter_add(a, u32(), f32()), np.float32, "acc", "write"),
     "scatter_add index": (lambda a: kernels.scatter_add(f32(), a, f32()), np.uint32, "index", "read"),
     "scatter_add value": (lambda a: kernels.scatter_add(f32(), u32(), a), np.float32, "value", "match"),
+    "scatter_add half": (
+        lambda a: kernels.scatter_add(f32(), u32(), a, kind="float16"), np.uint16, "value", "match"
+    ),
+    "scatter_add_coded acc": (
+        lambda a: kernels.scatter_add_coded(a, code(), f32()), np.float32, "acc", "write"
+    ),
+    "scatter_add_coded value": (
+        lambda a: kernels.scatter_add_coded(f32(), code(), a), np.float32, "value", "read"
+    ),
+    "decode_index out": (
+        lambda a: kernels.decode_index(code(), N, N, out=a), np.uint32, "out", "out"
+    ),
+    "merge_sparse index": (
+        lambda a: kernels.merge_sparse([], [], [], N, index=a, value=f32()),
+        np.uint32, "index", "write",
+    ),
+    "merge_sparse value": (
+        lambda a: kernels.merge_sparse([], [], [], N, index=u32(), value=a),
+        np.float32, "value", "out",
+    ),
+    "merge_sparse values": (
+        lambda a: kernels.merge_sparse([step()], [a], [1], N, index=u32(), value=f32()),
+        np.float32, r"values\[0\]", "match",
+    ),
     "gather x": (lambda a: kernels.gather(a, u32()), np.float32, "x", "read"),
     "gather index": (lambda a: kernels.gather(f32(), a), np.uint32, "index", "read"),
     "gather out": (lambda a: kernels.gather(f32(), u32(), out=a), np.float32, "out", "out"),

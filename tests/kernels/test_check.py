@@ -5,10 +5,12 @@ from aiops import kernels
 from tests.kernels.faces import (
     ARGUMENTS,
     N,
+    code,
     f32,
     i8,
     momentum,
     read_only,
+    step,
     to_int8,
     u16,
     u32,
@@ -87,6 +89,27 @@ def test_another_length_is_named(call, dtype, name):
         call(np.zeros(5, dtype))
 
 
+@pytest.mark.parametrize(
+    ("name", "call", "good"),
+    [
+        ("index", lambda a: kernels.encode_index(a, N), step()),
+        ("code", lambda a: kernels.decode_index(a, N, N), code()),
+        ("code", lambda a: kernels.check_index(a, N, N), code()),
+        ("code", lambda a: kernels.scatter_add_coded(f32(), a, f32()), code()),
+    ],
+)
+def test_what_zeros_would_not_pass_for_is_checked_alike(name, call, good):
+    call(read_only(good.copy()))
+    with pytest.raises(TypeError, match=f"{name} is of type list, it must be a numpy array"):
+        call(good.tolist())
+    with pytest.raises(TypeError, match=f"{name} has dtype float64, it must be {good.dtype}"):
+        call(good.astype(np.float64))
+    with pytest.raises(ValueError, match=f"{name} has 2 dimensions, it must have 1"):
+        call(good.reshape(2, -1))
+    with pytest.raises(ValueError, match=f"{name} has a stride of {2 * good.itemsize} bytes"):
+        call(np.repeat(good, 2)[::2])
+
+
 @pytest.mark.parametrize("weight", [np.nan, np.inf, -np.inf, 3.5e38, -3.4028235677973366e38])
 def test_a_weight_that_is_not_finite_in_float32_is_refused(weight):
     acc = f32()
@@ -94,6 +117,7 @@ def test_a_weight_that_is_not_finite_in_float32_is_refused(weight):
         "weight": [
             lambda: kernels.weighted_add(acc, f32(), weight),
             lambda: kernels.scatter_add(acc, u32(), f32(), weight),
+            lambda: kernels.scatter_add_coded(acc, code(), f32(), weight),
             lambda: kernels.add_half(acc, u16(), weight, "float16"),
             lambda: kernels.add_int8(acc, f32(1), i8(), weight),
         ],
@@ -104,6 +128,9 @@ def test_a_weight_that_is_not_finite_in_float32_is_refused(weight):
         r"weights\[1\]": [
             lambda: kernels.merge([f32(), f32()], [1, weight], out=acc),
             lambda: kernels.merge_checked(f32(), [f32(), f32()], [1, weight], out=acc),
+            lambda: kernels.merge_sparse(
+                [step(), step()], [f32(), f32()], [1, weight], N, index=u32(2 * N), value=f32(2 * N)
+            ),
         ],
     }
     for name, faces in calls.items():
@@ -133,6 +160,10 @@ def shared(first, second):
 F, U, H, C = np.float32, np.uint32, np.uint16, np.int8
 
 
+def merge_into(index, value):
+    kernels.merge_sparse([], [], [], N, index=index, value=value)
+
+
 @pytest.mark.parametrize(
     ("names", "dtypes", "call"),
     [
@@ -141,6 +172,8 @@ F, U, H, C = np.float32, np.uint32, np.uint16, np.int8
         (("value", "index"), (F, U), lambda a, b: kernels.select_topk(f32(), N, index=b, value=a)),
         (("acc", "index"), (F, U), lambda a, b: kernels.scatter_add(a, b, f32())),
         (("acc", "value"), (F, F), lambda a, b: kernels.scatter_add(a, u32(), b)),
+        (("acc", "value"), (F, F), lambda a, b: kernels.scatter_add_coded(a, code(), b)),
+        (("value", "index"), (F, U), lambda a, b: merge_into(b, a)),
         (("out", "x"), (F, F), lambda a, b: kernels.gather(b, u32(), out=a)),
         (("out", "index"), (F, U), lambda a, b: kernels.gather(f32(), b, out=a)),
         (("acc", "x"), (F, F), lambda a, b: kernels.weighted_add(a, b)),

@@ -17,26 +17,33 @@ from aiops.kernels.reference.dense import (
     weighted_add,
 )
 from aiops.kernels.reference.half import add_half, first_nonfinite_half, from_half, to_half
+from aiops.kernels.reference.index import check_index, decode_index, encode_index, index_bytes
 from aiops.kernels.reference.optimizer import momentum, sgd
 from aiops.kernels.reference.quantize import add_int8, first_code, to_int8
-from aiops.kernels.reference.sparse import gather, scatter_add
+from aiops.kernels.reference.sparse import gather, merge_sparse, scatter_add, scatter_add_coded
 from aiops.kernels.reference.topk import feedback_topk, select_topk
 
 __all__ = [
     "add_half",
     "add_int8",
+    "check_index",
     "copy_checked",
+    "decode_index",
+    "encode_index",
     "feedback_topk",
     "first_code",
     "first_nonfinite",
     "first_nonfinite_half",
     "from_half",
     "gather",
+    "index_bytes",
     "lerp",
     "merge",
     "merge_checked",
+    "merge_sparse",
     "momentum",
     "scatter_add",
+    "scatter_add_coded",
     "select_topk",
     "sgd",
     "swap_update",

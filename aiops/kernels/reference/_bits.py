@@ -9,6 +9,7 @@ F32 = npt.NDArray[np.float32]
 U32 = npt.NDArray[np.uint32]
 U16 = npt.NDArray[np.uint16]
 I8 = npt.NDArray[np.int8]
+U8 = npt.NDArray[np.uint8]
 
 SIGN = np.uint32(0x8000_0000)
 INFINITY = np.uint32(0x7F80_0000)
