@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from aiops.api.version import version
 from aiops.config import parse_codec, parse_url
-from aiops.transport import tcp
+from aiops.transport import nearest
 from aiops.transport.base import Connection, Receiver
 from aiops.transport.congestion import check
 from aiops.transport.lane import Lane
@@ -26,6 +26,7 @@ def connect(
     give_up_s: float = 600.0,
     max_frame_bytes: int = 16 * 1024**3,
     congestion: str | None = None,
+    shared_memory: bool = True,
 ) -> Client:
     """Return a client to be entered with ``async with``.
 
@@ -39,6 +40,8 @@ def connect(
         max_frame_bytes: Largest frame accepted from the server.
         congestion: TCP congestion control, such as ``"bbr"``; the system's unless given, and on loopback the fastest
             one that is allowed.
+        shared_memory: Whether to go past TCP where the server is a process of the same user on this machine (Linux);
+            silently, TCP is what remains.
 
     Raises:
         ConfigError: The URL is wrong, or the system does not allow that congestion control; no connection was tried.
@@ -51,9 +54,10 @@ def connect(
     addresses = [(endpoint.host, endpoint.port) for endpoint in endpoints]
 
     async def dial(make_receiver: Callable[[], Receiver], *, idle_timeout_s: float) -> Connection:
-        return await tcp.connect(
+        return await nearest.connect(
             addresses,
             make_receiver,
+            shared_memory=shared_memory,
             max_frame_bytes=max_frame_bytes,
             idle_timeout_s=idle_timeout_s,
             lanes=lanes,

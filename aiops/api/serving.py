@@ -18,7 +18,7 @@ from aiops.policy.place import by_bytes
 from aiops.server.peer import Peer
 from aiops.server.service import GRACE_S, Service
 from aiops.server.status import status
-from aiops.transport import tcp
+from aiops.transport import nearest
 from aiops.transport.base import Connection, Listener, Receiver
 from aiops.transport.congestion import check
 from aiops.transport.lane import Lane
@@ -166,6 +166,7 @@ def serve(
     params: Mapping[str, object] | None = None,
     rounds: int | None = None,
     congestion: str | None = None,
+    shared_memory: bool = True,
     **spec: Unpack[ServerSpec],
 ) -> Server:
     """Return a parameter server to be entered with ``async with``.
@@ -179,6 +180,7 @@ def serve(
         rounds: Versions after which workers are told that training is over.
         congestion: TCP congestion control, such as ``"bbr"``; the system's unless given, and on loopback the fastest
             one that is allowed.
+        shared_memory: Whether workers of the same user on this machine may go past TCP (Linux).
 
     Raises:
         ConfigError: A setting is wrong; no socket was bound.
@@ -190,7 +192,14 @@ def serve(
     if congestion is not None:
         check(congestion)
     lanes = [Lane(f"aiops shard {number} lane") for number in range(settings.shards)]
-    listen = functools.partial(tcp.listen, host, port, lanes=lanes, congestion=congestion)
+    listen = functools.partial(
+        nearest.listen,
+        host,
+        port,
+        shared_memory=shared_memory,
+        lanes=lanes,
+        congestion=congestion,
+    )
     return Server(listen, settings, params=params, rounds=_rounds(rounds), lanes=lanes)
 
 

@@ -18,6 +18,7 @@ from aiops.kernels.dense import (
     weighted_add,
 )
 from aiops.kernels.half import add_half, first_nonfinite_half, from_half, to_half
+from aiops.kernels.move import copy_bytes
 from aiops.kernels.optimizer import momentum, sgd
 from aiops.kernels.quantize import INT8_BLOCK, add_int8, first_code, to_int8
 from aiops.kernels.sparse import gather, scatter_add
@@ -28,6 +29,7 @@ __all__ = [
     "INT8_BLOCK",
     "add_half",
     "add_int8",
+    "copy_bytes",
     "copy_checked",
     "first_code",
     "first_nonfinite",
