@@ -80,7 +80,10 @@ async def contender(size: int, *, shared_memory: bool) -> AsyncIterator[Contende
 
 async def compare(size: int, rounds: int, passes: int) -> dict[str, Contender]:
     """Let both take turns."""
-    async with contender(size, shared_memory=False) as tcp, contender(size, shared_memory=True) as shm:
+    async with (
+        contender(size, shared_memory=False) as tcp,
+        contender(size, shared_memory=True) as shm,
+    ):
         both = {"tcp": tcp, "shm": shm}
         for number in range(passes + 2):
             for one in (tcp, shm) if number % 2 else (shm, tcp):
