@@ -28,7 +28,7 @@ SIZES = {"4 KB": (4096, 300), "1 MB": (10**6, 30), "16 MB": (16 * 10**6, 4), "10
 @contextmanager
 def server(*options: str) -> Iterator[tuple[str, int]]:
     """Run a server process; give its URL and its process id."""
-    command = [sys.executable, "-m", "aiops", "serve", "--port", "0", "--sync", "asynchronous"]
+    command = [sys.executable, "-m", "aiops", "serve", "--port", "0", "--sync", "bulk"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
