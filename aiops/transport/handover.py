@@ -24,8 +24,9 @@ from aiops.errors import ConnectFailed, RemoteProtocolError
 AVAILABLE = sys.platform == "linux" and hasattr(os, "eventfd")
 """Whether this system has all that it takes."""
 
-# One direction. Larger than the second-level caches it gains nothing, and smaller the two ends wait for each other.
-RING_BYTES = 4 * 1024 * 1024
+# One direction: eight of the longest records. In rings of half that size the two ends wait for each other more often
+# (rounds of 100 MB: 1.06 times as long), and twice that size does not stay in a third-level cache of 32 MiB.
+RING_BYTES = 8 * 1024 * 1024
 MOST_RING_BYTES = 1 << 30
 
 _GREETING = struct.Struct("<16sQ")

@@ -18,7 +18,7 @@ from aiops.kernels import copy_bytes
 from aiops.transport.base import Receiver
 from aiops.transport.handover import Bell, Link, Way
 from aiops.transport.lane import Done, Lane
-from aiops.transport.ring import RingReader, RingWriter
+from aiops.transport.ring import RECORD_BYTES, RingReader, RingWriter
 from aiops.transport.stream import SEGMENT_BYTES, StreamConnection
 from aiops.wire.reader import Landing
 
@@ -29,7 +29,7 @@ LANE_BYTES = 1024 * 1024
 TURN_BYTES = 512 * 1024
 
 # A reader gives room back in pieces of this part of a ring: the writer is never stuck for less, and news cost.
-PIECES = 8
+PIECES = 4
 
 
 class Options(TypedDict):
@@ -49,24 +49,16 @@ class Outlet:
         self.freed = way.freed
         self._came = way.came
 
-    def put(self, data: memoryview) -> int:
-        """Write as one record what there is room for, the peer's latest news heard; tells the peer nothing yet."""
-        n = self.ring.put(data)
-        if not n and data and self.hear():
-            n = self.ring.put(data)
+    def put(self, data: memoryview, most: int = RECORD_BYTES) -> int:
+        """Write a record of at most ``most`` bytes and tell the peer; return its size, 0 if there is no room for one."""
+        n = self.ring.put(data, most)
+        if not n:
+            self.ring.freed(self.freed.heard())
+            n = self.ring.put(data, most)
+        news = self.ring.announce()
+        if news:
+            self._came.ring(news)
         return n
-
-    def hear(self) -> int:
-        """Take back what the peer has read; return how much that is."""
-        n = self.freed.heard()
-        self.ring.freed(n)
-        return n
-
-    def announce(self) -> None:
-        """Tell the peer what was written."""
-        n = self.ring.announce()
-        if n:
-            self._came.ring(n)
 
 
 class Inlet:
@@ -110,7 +102,6 @@ class Fill:
     def step(self) -> bool:
         """Write one record."""
         n = self._outlet.put(self._view[len(self._view) - self.left :])
-        self._outlet.announce()
         self.left -= n
         return n > 0
 
@@ -321,20 +312,20 @@ class ShmConnection(StreamConnection):
             self._outgoing = (lane, move)
             self._pause()
             lane.start(move)
-        else:
+        elif data:
             self._pending.append(memoryview(data))
             self._put_pending()
 
     def _put_pending(self) -> None:
         try:
             while self._pending:
-                data = self._pending.popleft()
-                n = self._outlet.put(data)
-                if n < len(data):
-                    self._pending.appendleft(data[n:])
-                if not n and data:
+                # In pieces, so that the peer reads the first while the last is written.
+                n = self._outlet.put(self._pending[0], SEGMENT_BYTES)
+                if not n:
                     break
-            self._outlet.announce()
+                rest = self._pending.popleft()[n:]
+                if rest:
+                    self._pending.appendleft(rest)
         except ProtocolError as error:
             self.abort(error)
             return
