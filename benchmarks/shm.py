@@ -1,7 +1,7 @@
 """How much faster is shared memory than our own TCP for a worker on the server's machine?
 
-``python -m benchmarks.shm [passes]``: one server process, one worker here with a connection of either kind to it, taking
-turns. A round is a push, its merge and the pull of the model that it makes. CPU seconds count both processes.
+``python -m benchmarks.shm [passes [sizes]]``: two server processes, one reached each way from here, take turns. A round
+is a push, its merge and the pull of the model that it makes. CPU seconds count both ends, per GB pushed and pulled.
 """
 
 from __future__ import annotations

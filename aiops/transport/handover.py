@@ -131,7 +131,7 @@ def hand_over(sock: socket.socket, ring_bytes: int = RING_BYTES) -> Link:
     """Make what is shared and send it, without waiting, through a fresh unix socket.
 
     Args:
-        sock: Non-blocking; the link owns it from here on.
+        sock: Non-blocking; the link owns it, if there is one.
         ring_bytes: Size of each direction, whole pages.
 
     Raises:
@@ -161,7 +161,7 @@ def take_over(sock: socket.socket, peer: str) -> Link:
     """Receive what the server shares; the socket is readable.
 
     Args:
-        sock: Non-blocking; the link owns it from here on.
+        sock: Non-blocking; the link owns it, if there is one.
         peer: Who the server is, for people.
 
     Raises:
@@ -169,7 +169,9 @@ def take_over(sock: socket.socket, peer: str) -> Link:
         OSError: The system refuses.
     """
     check_peer(sock)
-    greeting, fds, _, _ = socket.recv_fds(sock, _GREETING.size, _DESCRIPTORS)
+    greeting, fds, _, _ = socket.recv_fds(
+        sock, _GREETING.size, _DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+    )
     bells: list[Bell] = []
     try:
         if len(greeting) != _GREETING.size or len(fds) != _DESCRIPTORS:

@@ -182,19 +182,22 @@ class Lane:
             selector.register(self._woken, selectors.EVENT_READ)
             while not self._closing:
                 self._take_on(selector)
-                eager, self._eager = self._eager, []
-                ready = selector.select(0 if eager else None)
-                for key, _ in ready:
-                    if key.data is None:
-                        self._woken.recv(4096)
-                    elif key.data not in eager:
-                        self._turn(key.data)
-                for move in eager:
-                    self._turn(move)
+                self._serve(selector)
             for move in (*self._moving, *self._coming):
                 move.sock.close()
             for moves in (self._moving, self._coming, self._eager):
                 moves.clear()
+
+    # A method of its own: while it waits, it remembers no move that is over, nor that one's memory.
+    def _serve(self, selector: selectors.BaseSelector) -> None:
+        eager, self._eager = self._eager, []
+        for key, _ in selector.select(0 if eager else None):
+            if key.data is None:
+                self._woken.recv(4096)
+            elif key.data not in eager:
+                self._turn(key.data)
+        for move in eager:
+            self._turn(move)
 
     # A move that comes with everything already there never meets the selector.
     def _take_on(self, selector: selectors.BaseSelector) -> None:

@@ -17,17 +17,17 @@ from typing import Unpack
 
 from aiops.errors import ConnectFailed
 from aiops.transport import tcp
-from aiops.transport.base import Receiver
+from aiops.transport.base import Connection, Receiver
 from aiops.transport.handover import AVAILABLE, Link, hand_over, take_over
 from aiops.transport.shm import Options, ShmConnection
-from aiops.transport.stream import StreamConnection
 
 log = logging.getLogger("aiops.transport")
 
 # Workers that may wait at a door for the loop to turn.
 BACKLOG = 128
 
-Made = Callable[[Receiver, StreamConnection], None]
+# How long a door stays shut when the system is short of descriptors.
+PAUSE_S = 1.0
 
 
 class Listener:
@@ -67,21 +67,28 @@ class Door:
         except BaseException:
             self._sock.close()
             raise
-        self._fd = self._sock.fileno()
-        self._loop.add_reader(self._fd, self._accept)
+        self._open()
 
     def close(self) -> None:
         """Stop accepting; idempotent."""
-        if self._fd >= 0:
-            self._loop.remove_reader(self._fd)
+        if self._sock.fileno() >= 0:
+            self._loop.remove_reader(self._sock.fileno())
             self._sock.close()
-            self._fd = -1
+
+    def _open(self) -> None:
+        if self._sock.fileno() >= 0:
+            self._loop.add_reader(self._sock.fileno(), self._accept)
 
     def _accept(self) -> None:
         try:
             sock, _ = self._sock.accept()
-        except OSError:
+        except (BlockingIOError, ConnectionError):
             return  # whoever it was has gone again
+        except OSError as error:
+            log.warning("no shared memory for %g s: %s", PAUSE_S, error)
+            self._loop.remove_reader(self._sock.fileno())
+            self._loop.call_later(PAUSE_S, self._open)
+            return
         try:
             sock.setblocking(False)
             link = hand_over(sock)
@@ -100,7 +107,7 @@ async def connect(
     shared_memory: bool = True,
     connect_timeout_s: float = 10.0,
     **options: Unpack[tcp.Options],
-) -> StreamConnection:
+) -> Connection:
     """Dial the addresses in order and return the first connection that stands.
 
     Args:
@@ -145,22 +152,29 @@ async def connect_shared(
         ConnectFailed: There is no server of ours and of this user at that address of this machine.
     """
     where = f"{address[0]}:{address[1]}"
-    try:
-        for name in await _names(*address):
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-                sock.setblocking(False)
-                # A unix socket connects at once or not at all.
-                if sock.connect_ex(name):
-                    continue
-                async with asyncio.timeout(connect_timeout_s):
-                    await _readable(sock)
-                link = take_over(sock.dup(), f"{where} in shared memory")
-            connection = ShmConnection(make_receiver(), link, **options)
-            connection.start()
-            return connection
-    except OSError as error:
-        raise ConnectFailed(f"cannot connect to {where} in shared memory: {error}") from None
-    raise ConnectFailed(f"cannot connect to {where} in shared memory: nobody is there")
+    for name in await _names(*address) if AVAILABLE else ():
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            # A unix socket connects at once or not at all.
+            sock.connect(name)
+            async with asyncio.timeout(connect_timeout_s):
+                await _readable(sock)
+            link = take_over(sock, f"{where} in shared memory")
+        except (ConnectionRefusedError, BlockingIOError):
+            sock.close()
+            continue
+        except OSError as error:
+            sock.close()
+            reason = error if str(error) else f"no answer in {connect_timeout_s:g} s"
+            raise ConnectFailed(f"cannot connect to {where} in shared memory: {reason}") from None
+        except BaseException:
+            sock.close()
+            raise
+        connection = ShmConnection(make_receiver(), link, **options)
+        connection.start()
+        return connection
+    raise ConnectFailed(f"cannot connect to {where} in shared memory: no server of ours is there")
 
 
 async def listen(
@@ -168,7 +182,7 @@ async def listen(
     port: int,
     make_receiver: Callable[[], Receiver],
     *,
-    made: Made,
+    made: Callable[[Receiver, Connection], None],
     shared_memory: bool = True,
     **options: Unpack[tcp.Options],
 ) -> Listener:
@@ -218,24 +232,30 @@ def _name(host: str, port: int) -> str:
     return f"\0aiops {host} {port}"
 
 
-# The doors that a server may have which TCP would find at an address: the address' own before the one of all.
+# The doors that a server may have which TCP would find at an address: the address' own, then that of all addresses.
+# What other names stand for is for TCP to find out.
 async def _names(host: str, port: int) -> list[str]:
-    if not AVAILABLE:
-        return []
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    hosts = [host]
+    if host == "localhost":
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        hosts = [str(address[0]) for *_, address in found]
     names = []
-    for family, *_, address in found:
-        if ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
-            everywhere = "::" if family == socket.AF_INET6 else "0.0.0.0"
-            names += [_name(str(address[0]), port), _name(everywhere, port)]
+    for text in hosts:
+        try:
+            ip = ipaddress.ip_address(text)
+        except ValueError:
+            continue
+        names.append(_name(text, port))
+        if ip.is_loopback:
+            names.append(_name("0.0.0.0" if ip.version == 4 else "::", port))
     return names
 
 
 async def _readable(sock: socket.socket) -> None:
     loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_reader(sock.fileno(), lambda: ready.done() or ready.set_result(None))
+    ready = asyncio.Event()
+    loop.add_reader(sock.fileno(), ready.set)
     try:
-        await ready
+        await ready.wait()
     finally:
         loop.remove_reader(sock.fileno())

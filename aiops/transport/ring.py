@@ -15,8 +15,8 @@ from aiops.kernels import copy_bytes
 # What records begin at: no two processes write to one line, and every view is aligned for whole vector registers.
 LINE_BYTES = 64
 
-# The longest record: its two ends cost 10 us of processor time. Rounds of 100 MB took 1.15 times as long with records of
-# 256 KiB. With its length it is a power of two, so that records tile the ring.
+# The longest record: its two ends cost 10 us of processor time, and rounds of 100 MB took 1.15 times as long with
+# records of 256 KiB. With its length it is a power of two, so that records tile the ring.
 RECORD_BYTES = 1024 * 1024 - LINE_BYTES
 
 _LENGTH = struct.Struct("<Q")
