@@ -10,7 +10,6 @@ and news, nobody spins, no index lies in memory that the peer can write, and who
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import mmap
 import os
 import socket
@@ -20,6 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiops.errors import ConnectFailed, RemoteProtocolError
+
+if sys.platform == "linux":
+    import fcntl
 
 AVAILABLE = sys.platform == "linux" and hasattr(os, "eventfd")
 """Whether this system has all that it takes."""

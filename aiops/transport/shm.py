@@ -75,6 +75,8 @@ class ShmConnection(StreamConnection):
 
     def start(self) -> None:
         """Begin to hear the peer."""
+        if self.closed:
+            return
         self._watch(self._link.sock.fileno(), self._gone)
         self._read_or_not()
 

@@ -490,3 +490,32 @@ async def test_tcp_is_all_there_is_elsewhere(monkeypatch):
         assert isinstance(connection, tcp.TcpConnection)
         await until(lambda: accepted)
         connection.abort()
+
+
+ELSEWHERE = """
+import asyncio, mmap, selectors, socket, sys, numpy
+sys.platform = "other"
+sys.modules["fcntl"] = None
+from aiops.transport import nearest
+assert not nearest.AVAILABLE
+"""
+
+
+async def test_other_systems_import_it_all_the_same():
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", ELSEWHERE)
+    assert await child.wait() == 0
+
+
+async def test_a_connection_that_its_owner_turns_away_at_once_is_over():
+    inboxes = []
+
+    def made(inbox, connection):
+        inboxes.append(inbox)
+        connection.abort()
+
+    listener = await nearest.listen("127.0.0.1", 0, Inbox, made=made, **OPTIONS)
+    inbox = Inbox()
+    await nearest.connect_shared(listener.addresses[0], lambda: inbox, **OPTIONS)
+    assert isinstance(await inbox.lost(), ConnectionLost)
+    await inboxes[0].lost()
+    await listener.close()
