@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from aiops.api.connecting import connect
     from aiops.api.serving import Server, serve
     from aiops.config import ServerConfig, preset
+    from aiops.transport.certificate import Tls
     from aiops.worker.client import Client
     from aiops.worker.machine import Rule
     from aiops.worker.meter import Meter
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     __version__: str
 
 _LATER = {
+    # Certificates of either end.
+    "Tls": "aiops.transport.certificate",
     # Serving, and its settings.
     "Server": "aiops.api.serving",
     "ServerConfig": "aiops.config",
@@ -84,6 +87,7 @@ __all__ = [
     "StalePush",
     "Step",
     "Ticket",
+    "Tls",
     "TransportError",
     "UnknownKey",
     "ZeroWeight",

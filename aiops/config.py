@@ -32,6 +32,8 @@ from aiops.policy.work import until_model
 SYNC, WEIGHTS, WORK, CODEC = policies.SYNC, policies.WEIGHTS, policies.WORK, codecs.CODEC
 BootstrapName = Literal["fixed", "authors"]
 DEFAULT_PORT = 4711
+# Scheme of a URL -> whether it means TLS.
+_SCHEMES = {"aiops": False, "aiops+tls": True}
 # A control message is at most 64 KiB and must always pass.
 _SMALLEST_FRAME_BYTES = 64 * 1024
 _TOKEN_CHARACTERS = 4096
@@ -135,11 +137,12 @@ class ServerConfig:
         return cls(**settings)
 
     def _check_names(self) -> None:
-        for name, verb in _VERBS.items():
+        for name, verbs in _VERBS.items():
             value = getattr(self, name)
-            if not hasattr(value, verb):
+            missing = [verb for verb in verbs if not hasattr(value, verb)]
+            if missing:
                 raise ConfigError(
-                    f"{name} is {value!r}, it must be a policy object with {verb!r} "
+                    f"{name} is {value!r}, it must be a policy object with {missing[0]!r} "
                     "(ServerConfig.parse makes them of texts)"
                 )
         for name, known in (("merge", MergeName), ("bootstrap", BootstrapName)):
@@ -215,7 +218,13 @@ def parse_codec(text: str) -> Codec:
     return cast(Codec, policies.build("codec", text, CODEC))
 
 
-_VERBS = {"sync": "ready", "weights": "__call__", "work": "plan", "codec": "add_to"}
+# What each of them is asked while the server runs: better missed here than then.
+_VERBS = {
+    "sync": ("ready", "may_proceed", "max_staleness", "barrier"),
+    "weights": ("__call__",),
+    "work": ("plan", "overlap"),
+    "codec": ("add_to", "encode", "check"),
+}
 _PARSERS: dict[str, Callable[[str], object]] = {
     "sync": policies.parse_sync,
     "weights": policies.parse_weights,
@@ -232,11 +241,13 @@ class Endpoint:
         host: Name or address, IPv6 without brackets.
         port: TCP port, 1..65535.
         token: Secret to show; None when the URL has none.
+        tls: Whether it speaks TLS.
     """
 
     host: str
     port: int
     token: str | None = field(default=None, repr=False)
+    tls: bool = False
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -246,14 +257,15 @@ class Endpoint:
 def parse_url(url: str) -> tuple[Endpoint, ...]:
     """Return the addresses that a worker's URL names, in its order, at least one.
 
-    ``aiops://[token@]host[:port][,host[:port]...]``: the port is 4711 unless given, IPv6 stands in brackets, the
-    token is percent-encoded where it holds "@", "/" or "%" and goes to every host.
+    ``aiops://[token@]host[:port][,host[:port]...]``, or ``aiops+tls://`` for TLS: the port is 4711 unless given, IPv6
+    stands in brackets, the token is percent-encoded where it holds "@", "/" or "%" and goes to every host.
 
     Raises:
         ConfigError: The URL is none of ours; the message never shows the token.
     """
     scheme, separator, rest = url.strip().partition("://")
-    if not separator or scheme.lower() != "aiops":
+    tls = _SCHEMES.get(scheme.lower()) if separator else None
+    if tls is None:
         raise ConfigError(_wrong_scheme(scheme if separator else ""))
     secret, at, hosts = rest.rpartition("@")
     token = unquote(secret) if at else None
@@ -261,21 +273,16 @@ def parse_url(url: str) -> tuple[Endpoint, ...]:
     hosts = hosts.removesuffix("/")
     if any(mark in hosts for mark in "/?#"):
         raise ConfigError(f"url part {hosts!r} has a path, a server has none: host:port is all")
-    return tuple(_endpoint(part, token) for part in hosts.split(","))
+    return tuple(_endpoint(part, token, tls=tls) for part in hosts.split(","))
 
 
 def _wrong_scheme(scheme: str) -> str:
-    if scheme.lower() == "aiops+tls":
-        return (
-            "scheme 'aiops+tls' is not supported, the supported one is 'aiops' (aiops://host:port): "
-            "carry it through a tunnel where the network is not trusted"
-        )
     if not scheme:
         return "the url has no scheme, it must look like aiops://host:port"
-    return f"scheme {scheme!r} is unknown, the supported one is 'aiops' (aiops://host:port)"
+    return f"scheme {scheme!r} is unknown, there are aiops://host:port and aiops+tls://host:port"
 
 
-def _endpoint(text: str, token: str | None) -> Endpoint:
+def _endpoint(text: str, token: str | None, *, tls: bool) -> Endpoint:
     address = re.fullmatch(r"(?:\[([^\[\]]*)\]|([^:\[\]\s]*))(?::([0-9]{1,9}))?", text)
     if address is None:
         raise ConfigError(
@@ -289,7 +296,7 @@ def _endpoint(text: str, token: str | None) -> Endpoint:
     port = int(digits) if digits else DEFAULT_PORT
     if not 1 <= port <= 65535:
         raise ConfigError(f"port of address {text!r} must be in 1..65535")
-    return Endpoint(ipv6 or name, port, token)
+    return Endpoint(ipv6 or name, port, token, tls)
 
 
 def _is_ipv6(text: str) -> bool:

@@ -38,7 +38,15 @@ class RemoteProtocolError(ProtocolError):
 
 
 class BadHandshake(RemoteProtocolError):
-    """The peer's first bytes are not a greeting of ours."""
+    """The peer's first bytes are not a greeting of ours.
+
+    Attributes:
+        tls: Whether they are one of TLS.
+    """
+
+    def __init__(self, message: str, *, tls: bool = False) -> None:
+        super().__init__(message)
+        self.tls = tls
 
 
 class FrameTooLarge(RemoteProtocolError):
@@ -103,7 +111,7 @@ class DeadlineExceeded(AiopsError, TimeoutError):
 
 
 class Rejected(AiopsError):
-    """The server turned this worker away for good (token, certificate, version): do not retry."""
+    """One end turned the other away for good (token, certificate, version): do not retry."""
 
 
 class Refused(AiopsError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from aiops.api.connecting import connect
 from aiops.errors import ConfigError, LocalProtocolError
 from aiops.policy.table import parse_merge
 from aiops.sync import Link as SyncLink
+from aiops.transport.certificate import Tls
 from aiops.types import TENSOR_DTYPES, TensorSpec
 from aiops.worker.client import Client
 from aiops.worker.machine import Rule, Vector
@@ -108,6 +110,7 @@ def attach(
     beta: float = 0.5,
     connect_timeout_s: float = 10.0,
     give_up_s: float = 600.0,
+    tls: Tls | ssl.SSLContext | None = None,
 ) -> Link:
     """Connect a module to a parameter server and load the server's parameters into it.
 
@@ -118,7 +121,7 @@ def attach(
     Args:
         module: What is trained.
         optimizer: What trains it.
-        url: Where the server is: ``aiops://[token@]host[:port]``.
+        url: Where the server is: ``aiops://[token@]host[:port]``, or ``aiops+tls://...``.
         name: What this worker is called; see :func:`aiops.connect`.
         buffers: Whether floating-point buffers are kept in sync. Their values are averaged, and sent in full
             whatever the codec: a running variance must not be the sum of changes.
@@ -130,6 +133,7 @@ def attach(
         beta: Share of the progress that "partial" keeps, in [0, 1].
         connect_timeout_s: How long to wait for a server.
         give_up_s: How long a lost connection is tried to be replaced before :meth:`Link.step` raises.
+        tls: Certificates, for ``aiops+tls://``; see :func:`aiops.connect`.
 
     Returns:
         The link: call ``link.step(n_samples=len(batch))`` after every ``optimizer.step()``, and ``link.close()``, or
@@ -146,7 +150,9 @@ def attach(
         rule_name, shares = parse_merge(merge)
         rule = Rule(rule_name, shares.get("alpha", alpha), shares.get("beta", beta))
     tensors = _tensors(module, optimizer, buffers=buffers)
-    client = connect(url, name=name, connect_timeout_s=connect_timeout_s, give_up_s=give_up_s)
+    client = connect(
+        url, name=name, connect_timeout_s=connect_timeout_s, give_up_s=give_up_s, tls=tls
+    )
     return Link(module, tensors, client, rule=rule)
 
 

@@ -1,86 +1,15 @@
-"""Interleaved timing: contenders take turns, so that a noisy neighbour slows all of them alike.
-
-Ratios are formed pass by pass and summed up by median and quartiles; absolute times of a shared
-machine mean little.
-"""
+"""What the modules here have of the harness, which lives in ``aiops/bench``."""
 
 from __future__ import annotations
 
 import platform
-import statistics
-import subprocess
-import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
-# A shorter sample would measure the clock and the call as well.
-SHORTEST_SAMPLE_S = 1e-3
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Median and quartiles of one quantity over all passes."""
-
-    median: float
-    q25: float
-    q75: float
-
-    @classmethod
-    def of(cls, samples: Iterable[float]) -> Spread:
-        q25, median, q75 = statistics.quantiles(samples, n=4, method="inclusive")
-        return cls(median, q25, q75)
-
-
-def interleave(
-    contenders: Mapping[str, Callable[[], object]], *, passes: int = 15
-) -> dict[str, list[float]]:
-    """Time every contender once a pass, in turn, and return seconds per call.
-
-    Args:
-        contenders: Name -> what is timed. Each is called a few times first, to warm up.
-        passes: Samples per contender, at least 2. The one that starts changes from pass to pass.
-    """
-    calls = {name: _calls_per_sample(run) for name, run in contenders.items()}
-    samples: dict[str, list[float]] = {name: [] for name in contenders}
-    names = list(contenders)
-    for turn in range(passes):
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:
-            samples[name].append(_sample(contenders[name], calls[name]))
-    return samples
-
-
-def speedup(ours: list[float], theirs: list[float]) -> Spread:
-    """How many times as long ``theirs`` took as ``ours`` in the same pass."""
-    return Spread.of(their / our for our, their in zip(ours, theirs, strict=True))
+from aiops.bench.harness import Spread as Spread
+from aiops.bench.harness import interleave as interleave
+from aiops.bench.harness import speedup as speedup
+from aiops.bench.machine import commit, processor
 
 
 def machine() -> str:
     """Return one line on where and on what a result was measured."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, check=False, text=True
-    ).stdout.strip()
-    return f"{_processor()}, {platform.system()}, Python {platform.python_version()}, {commit}"
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            return next(
-                line.split(":")[1].strip() for line in lines if line.startswith("model name")
-            )
-    except (OSError, StopIteration):
-        return platform.machine()
-
-
-def _sample(run: Callable[[], object], calls: int) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        run()
-    return (time.perf_counter() - start) / calls
-
-
-def _calls_per_sample(run: Callable[[], object]) -> int:
-    run()
-    once = min(_sample(run, 1) for _ in range(3))
-    return max(1, round(SHORTEST_SAMPLE_S / once))
+    return f"{processor()}, {platform.system()}, Python {platform.python_version()}, {commit()}"

@@ -6,11 +6,24 @@ A ratio above 1 says how many times as long the library takes for the same resul
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from aiops import kernels
+from benchmarks._dense import (
+    CHUNK,
+    WEIGHT,
+    Contenders,
+    copy_checked,
+    first_nonfinite,
+    lerp,
+    merge,
+    merge_chunks,
+    momentum,
+    swap_update,
+    weighted_add,
+)
 from benchmarks._harness import Spread, interleave, machine, speedup
 
 try:
@@ -18,8 +31,6 @@ try:
 except ImportError:  # the core does not need it
     torch = None
 
-Contenders = dict[str, Callable[[], object]]
-WEIGHT = 0.3
 DENSITIES = (0.001, 0.01, 0.1)
 
 
@@ -30,11 +41,38 @@ def topk(x: np.ndarray, k: int) -> Contenders:
         "ours": lambda: kernels.select_topk(x, k, index=index, value=value),
         "numpy": lambda: np.argpartition(np.abs(x), cut)[cut:],
         # The least that any selection does: look at every value once.
-        "read": lambda: kernels.first_nonfinite(x),
+        "bound": lambda: kernels.first_nonfinite(x),
     }
     if torch:
         tensor = torch.from_numpy(x)
         found["torch"] = lambda: torch.topk(tensor.abs(), k, sorted=False)
+    return found
+
+
+def feedback(residual: np.ndarray, update: np.ndarray, k: int, *, apart: bool) -> Contenders:
+    def numpy_passes() -> None:
+        own = residual + update if apart else np.add(theirs, update, out=theirs)
+        index = np.argpartition(np.abs(own), -k)[-k:]
+        own[index], _ = 0, own[index]
+
+    def torch_passes() -> None:
+        own = tensor + added if apart else tensor.add_(added)
+        index = torch.topk(own.abs(), k, sorted=False).indices
+        _ = own[index]
+        own[index] = 0
+
+    index, value = np.empty(k, np.uint32), np.empty(k, np.float32)
+    ours, theirs, axpy = residual.copy(), residual.copy(), residual.copy()
+    out = np.empty_like(residual) if apart else ours
+    found: Contenders = {
+        "ours": lambda: kernels.feedback_topk(ours, update, k, out=out, index=index, value=value),
+        "numpy": numpy_passes,
+        # The least that any step does: read both, write one.
+        "bound": lambda: kernels.weighted_add(axpy, update, WEIGHT),
+    }
+    if torch:
+        tensor, added = torch.from_numpy(residual.copy()), torch.from_numpy(update)
+        found["torch"] = torch_passes
     return found
 
 
@@ -62,59 +100,6 @@ def gather(x: np.ndarray, index: np.ndarray, out: np.ndarray) -> Contenders:
     return found
 
 
-def weighted_add(acc: np.ndarray, x: np.ndarray) -> Contenders:
-    found: Contenders = {
-        "ours": lambda: kernels.weighted_add(acc, x, WEIGHT),
-        "numpy": lambda: np.add(acc, np.float32(WEIGHT) * x, out=acc),
-    }
-    if torch:
-        total, tensor = torch.from_numpy(acc), torch.from_numpy(x)
-        found["torch"] = lambda: total.add_(tensor, alpha=WEIGHT)
-    return found
-
-
-def merge(out: np.ndarray, arrays: list[np.ndarray]) -> Contenders:
-    def numpy_loop() -> None:
-        out[:] = 0
-        for array in arrays:
-            np.add(out, np.float32(WEIGHT) * array, out=out)
-
-    def torch_loop() -> None:
-        total.zero_()
-        for tensor in tensors:
-            total.add_(tensor, alpha=WEIGHT)
-
-    weights = [WEIGHT] * len(arrays)
-    found: Contenders = {
-        "ours": lambda: kernels.merge(arrays, weights, out=out),
-        "numpy": numpy_loop,
-    }
-    if torch:
-        total, tensors = torch.from_numpy(out), [torch.from_numpy(array) for array in arrays]
-        found["torch"] = torch_loop
-    return found
-
-
-def swap_update(x: np.ndarray, base: np.ndarray, new: np.ndarray, out: np.ndarray) -> Contenders:
-    def numpy_passes() -> None:
-        np.subtract(x, base, out=out)
-        x[:] = new
-        base[:] = new
-
-    return {"ours": lambda: kernels.swap_update(x, base, new, out=out), "numpy": numpy_passes}
-
-
-def first_nonfinite(x: np.ndarray) -> Contenders:
-    found: Contenders = {
-        "ours": lambda: kernels.first_nonfinite(x),
-        "numpy": lambda: np.isfinite(x).all(),
-    }
-    if torch:
-        tensor = torch.from_numpy(x)
-        found["torch"] = lambda: torch.isfinite(tensor).all()
-    return found
-
-
 def half(x: np.ndarray, acc: np.ndarray, kind: str) -> dict[str, Contenders]:
     bits, back = kernels.to_half(x, kind), np.empty_like(x)
     to: Contenders = {"ours": lambda: kernels.to_half(x, kind, out=bits)}
@@ -134,6 +119,37 @@ def half(x: np.ndarray, acc: np.ndarray, kind: str) -> dict[str, Contenders]:
     return {f"to_half {kind}": to, f"from_half {kind}": back_again, f"add_half {kind}": add}
 
 
+def int8(x: np.ndarray, acc: np.ndarray) -> dict[str, Contenders]:
+    n = x.size // kernels.INT8_BLOCK * kernels.INT8_BLOCK
+    x, acc = x[:n], acc[:n]
+    scales, codes = np.empty(n // kernels.INT8_BLOCK, np.float32), np.empty(n, np.int8)
+    left = np.zeros(n, np.float32)
+    to: Contenders = {"ours": lambda: kernels.to_int8(x, scales=scales, codes=codes)}
+    feedback: Contenders = {
+        "ours": lambda: kernels.to_int8(x, scales=scales, codes=codes, residual=left, left=left)
+    }
+    add: Contenders = {"ours": lambda: kernels.add_int8(acc, scales, codes, WEIGHT)}
+    if torch:
+        blocks, total = (torch.from_numpy(a).view(-1, kernels.INT8_BLOCK) for a in (x, acc))
+        bytes_, factors = torch.from_numpy(codes).view_as(blocks), torch.from_numpy(scales)
+        rest = torch.zeros_like(blocks)
+
+        def encode(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            scale = values.abs().amax(1, keepdim=True) / 127
+            return scale, (values / scale).round().to(torch.int8)
+
+        def encode_feedback() -> None:
+            whole = blocks + rest
+            scale, code = encode(whole)
+            torch.sub(whole, scale * code, out=rest)
+
+        to["torch"] = lambda: encode(blocks)
+        feedback["torch"] = encode_feedback
+        add["torch"] = lambda: total.add_(bytes_ * factors[:, None], alpha=WEIGHT)
+    kernels.to_int8(x, scales=scales, codes=codes)
+    return {"to_int8": to, "to_int8 with residual": feedback, "add_int8": add}
+
+
 def cases(n: int) -> Iterator[tuple[str, Contenders]]:
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(n, dtype=np.float32) for _ in range(8)]
@@ -147,18 +163,26 @@ def cases(n: int) -> Iterator[tuple[str, Contenders]]:
     }
     for label, tied in ties.items():
         yield f"topk 0.01 {label}", topk(tied.astype(np.float32), n // 100)
+    for apart in (False, True):
+        step = feedback(x, arrays[1], n // 100, apart=apart)
+        yield f"feedback 0.01 {'apart' if apart else 'in place'}", step
     for density in DENSITIES[1:]:
         index = np.sort(rng.choice(n, int(n * density), replace=False)).astype(np.uint32)
         value = rng.standard_normal(index.size, dtype=np.float32)
         yield f"scatter_add {density:g}", scatter_add(acc, index, value)
         yield f"gather {density:g}", gather(x, index, value)
     yield "weighted_add", weighted_add(acc, x)
+    yield "lerp", lerp(acc, x)
     for count in (2, 8):
         yield f"merge {count}", merge(acc, arrays[:count])
-    yield "swap_update", swap_update(*arrays[:3], acc)
+    yield "merge_checked by chunks", merge_chunks(arrays[1], x[:CHUNK], acc)
+    yield "momentum", momentum(arrays[1], np.zeros(n, np.float32), arrays[2])
+    yield "copy_checked", copy_checked(x, acc)
+    yield "swap_update", swap_update(*arrays[3:6], acc)
     yield "first_nonfinite", first_nonfinite(x)
     for kind in ("float16", "bfloat16"):
         yield from half(x, acc, kind).items()
+    yield from int8(x, acc).items()
 
 
 def column(spread: Spread | None) -> str:
@@ -177,7 +201,7 @@ def main() -> None:
     print(f"{machine()}; kernels on {kernels.simd_level()}; numpy {np.__version__}", end="")
     print(f", torch {torch.__version__}" if torch else ", no torch")
     print("times as long as ours: median (quartiles) of interleaved passes\n")
-    print(f"{'':<24}{'n':>9}{'ours ms':>10}   {'numpy':<21} {'torch':<21} read pass")
+    print(f"{'':<24}{'n':>9}{'ours ms':>10}   {'numpy':<21} {'torch':<21} bound")
     for n in options.n:
         for name, contenders in cases(n):
             if options.name and not any(part in name for part in options.name):
@@ -186,7 +210,7 @@ def main() -> None:
             ours = times["ours"]
             ratios = [
                 column(speedup(ours, times[peer]) if peer in times else None)
-                for peer in ("numpy", "torch", "read")
+                for peer in ("numpy", "torch", "bound")
             ]
             print(f"{name:<24}{n:>9}{Spread.of(ours).median * 1e3:>10.3f}  ", *ratios)
 

@@ -104,7 +104,7 @@ STEP(momentum)(const aiops_momentum_job job, ptrdiff_t i, int bypass)
     {                                                                                             \
         const Job job = *given;                                                                   \
         const ptrdiff_t width = REGISTERS * LANES;                                                \
-        const ptrdiff_t head = from + aiops_head(job.out + from, 4 * LANES, to - from);           \
+        const ptrdiff_t head = from + aiops_head(job.out + from, 4, 4 * LANES, to - from);        \
         const ptrdiff_t tail = head + (to - head) / width * width;                                \
         int bad = from < head ? aiops_##name##_portable(given, from, head, 0) : 0;                \
         Lanes seen = {0};                                                                         \

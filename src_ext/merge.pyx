@@ -10,15 +10,12 @@ from dense cimport (
     aiops_add, aiops_add_job, aiops_copy, aiops_copy_job, aiops_lerp, aiops_lerp_job, aiops_merge,
     aiops_merge_job, aiops_swap, aiops_swap_job,
 )
-from simd cimport aiops_first_nonfinite, aiops_simd_level
+from simd cimport aiops_exceeds_caches, aiops_first_nonfinite, aiops_simd_level
 
 cdef enum:
     # Sources whose addresses fit the stack frame; more of them take one allocation.
     FEW = 64
-    # A call that moves more than this leaves little of its output in the caches, so it writes past
-    # them: merging 8 vectors of 1e6 took 0.78 of the time, of 1e7 0.8-0.9 (EPYC, 32 MiB cache).
-    # Half of that cache, since others live there too.
-    CACHED_BYTES = 16 * 1024 * 1024
+
 
 ctypedef const float* Source
 
@@ -110,7 +107,7 @@ def merge(
     cdef aiops_merge_job job
     if n > 0:
         job.base, job.gain, job.out = NULL, 1.0, &out[0]
-        _merge(arrays, weights, &job, n, _is_large(n, len(arrays) + 1), level)
+        _merge(arrays, weights, &job, n, aiops_exceeds_caches(n, 4 * (len(arrays) + 1)), level)
 
 
 def merge_checked(
@@ -188,7 +185,7 @@ def swap_update(
         level = aiops_simd_level()
     job.x, job.base, job.fresh, job.out = &x[0], &base[0], &fresh[0], &out[0]
     with nogil:
-        aiops_swap(level, &job, n, _is_large(n, 4))
+        aiops_swap(level, &job, n, aiops_exceeds_caches(n, 16))
 
 
 def first_nonfinite(const float[::1] x not None) -> int:
@@ -202,7 +199,3 @@ def first_nonfinite(const float[::1] x not None) -> int:
         with nogil:
             bad = aiops_first_nonfinite(&x[0], n)
     return bad
-
-
-cdef inline bint _is_large(Py_ssize_t n, Py_ssize_t vectors) noexcept nogil:
-    return n > CACHED_BYTES // <Py_ssize_t>sizeof(float) // vectors

@@ -5,7 +5,7 @@ releases the GIL; lengths and overlap are checked by the caller.
 """
 
 from dense cimport aiops_add, aiops_add_job, aiops_momentum, aiops_momentum_job
-from simd cimport aiops_simd_level
+from simd cimport aiops_exceeds_caches, aiops_simd_level
 
 
 def sgd(
@@ -23,7 +23,7 @@ def sgd(
         update: float32, shape (n,).
         rate: Factor of the update.
         out: float32, shape (n,). Written.
-        bypass: Whether to write past the caches.
+        bypass: Whether to write past the caches whatever the size.
 
     Returns:
         The position of the first result that is NaN or infinite, or -1.
@@ -35,6 +35,8 @@ def sgd(
     if level < 0:
         level = aiops_simd_level()
     job.base, job.x, job.weight, job.out = &params[0], &update[0], rate, &out[0]
+    if job.base != job.out and aiops_exceeds_caches(n, 12):
+        bypass = True
     with nogil:
         bad = aiops_add(level, &job, n, bypass)
     return bad
@@ -61,7 +63,7 @@ def momentum(
         beta: Share of the velocity that stays.
         nesterov: Whether the step is ``update + beta * velocity``, else ``velocity``.
         out: float32, shape (n,). Written.
-        bypass: Whether to write ``out`` past the caches.
+        bypass: Whether to write ``out`` past the caches whatever the size.
 
     Returns:
         The position of the first value of ``out`` that is NaN or infinite, or -1.
@@ -74,6 +76,8 @@ def momentum(
         level = aiops_simd_level()
     job.params, job.velocity, job.update, job.out = &params[0], &velocity[0], &update[0], &out[0]
     job.rate, job.beta, job.nesterov = rate, beta, nesterov
+    if job.params != job.out and aiops_exceeds_caches(n, 16):
+        bypass = True
     with nogil:
         bad = aiops_momentum(level, &job, n, bypass)
     return bad

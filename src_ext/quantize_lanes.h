@@ -78,14 +78,41 @@ AIOPS_TARGET AIOPS_INLINE Lanes AIOPS_NAME(aiops_load_codes)(const int8_t *code)
 #endif
 }
 
+/* Whether a difference to the nearest integer is within 2^-15 of a half in some lane. */
+AIOPS_TARGET AIOPS_INLINE int AIOPS_NAME(aiops_any_near_half)(Lanes difference)
+{
+#if LANES == 16
+    const Lanes size = _mm512_abs_ps(difference);
+    return _mm512_cmp_ps_mask(size, _mm512_set1_ps(0.5f - 0x1p-15f), _CMP_GE_OQ) != 0;
+#else
+    const Lanes size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), difference);
+    const __m256 near = _mm256_cmp_ps(size, _mm256_set1_ps(0.5f - 0x1p-15f), _CMP_GE_OQ);
+    return _mm256_movemask_ps(near) != 0;
+#endif
+}
+
+/* value / scale + AIOPS_ROUNDER, nearly always without the division: 0.77 of the time in the
+ * first-level cache (EPYC). The product with the rounded inverse and the rounded quotient differ by
+ * at most 127 * 3 * 2^-24, less than 2^-15, so they round to different integers only that near to
+ * a half; there the division decides. */
+AIOPS_TARGET AIOPS_INLINE Lanes
+AIOPS_NAME(aiops_shifted_code)(Lanes value, float scale, float inverse)
+{
+    const Lanes near = value * inverse, shifted = near + AIOPS_ROUNDER;
+    if (AIOPS_NAME(aiops_any_near_half)(near - (shifted - AIOPS_ROUNDER)))
+        return value / scale + AIOPS_ROUNDER;
+    return shifted;
+}
+
 AIOPS_TARGET static void
 AIOPS_NAME(aiops_encode)(const aiops_quantize_job *given, float scale, ptrdiff_t from, ptrdiff_t to)
 {
     const aiops_quantize_job job = *given;
-    const float *total = job.left ? job.left : job.x;
+    const float *total = job.left ? job.left : job.x, inverse = 1.0f / scale;
     ptrdiff_t i = from;
     for (; i + LANES <= to; i += LANES) {
-        const Lanes value = load(total + i), shifted = value / scale + AIOPS_ROUNDER;
+        const Lanes value = load(total + i);
+        const Lanes shifted = AIOPS_NAME(aiops_shifted_code)(value, scale, inverse);
         AIOPS_NAME(aiops_store_codes)(job.code + i, bits_of(shifted));
         if (job.left)
             put(job.left + i, value - scale * (shifted - AIOPS_ROUNDER), 0);
@@ -96,7 +123,7 @@ AIOPS_NAME(aiops_encode)(const aiops_quantize_job *given, float scale, ptrdiff_t
 AIOPS_TARGET static void AIOPS_NAME(aiops_add_codes)(float *acc, const int8_t *code, float scale,
                                                      float weight, ptrdiff_t n)
 {
-    ptrdiff_t i = aiops_head(acc, 4 * LANES, n);
+    ptrdiff_t i = aiops_head(acc, sizeof *acc, 4 * LANES, n);
     aiops_add_codes_portable(acc, code, scale, weight, i);
     for (; i + LANES <= n; i += LANES) {
         const Lanes x = scale * AIOPS_NAME(aiops_load_codes)(code + i);

@@ -1,175 +1,181 @@
-"""Exact selection of the k largest magnitudes.
+"""Exact selection of the k largest magnitudes, alone or as a step of error feedback.
 
-A sample guesses a lower bound, one pass takes the few candidates that reach it, and the exact
-threshold is searched among them. When the guess fails, or ties make the candidates too many, the
-search runs over all of x: a wrong guess costs time and never the result.
+A sample guesses two bounds: some more than k values reach the lower one, some fewer the upper one.
+One pass collects the candidates that reach the lower bound, and the exact threshold is searched
+among those between the two. When candidates are too many (ties, a deceived sample) all but the k
+best so far are dropped and the bound rises; when they are too few the pass runs again from a safer
+guess. A wrong guess costs time and never the result.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport free
 from libc.string cimport memset
 
+from select cimport (
+    AIOPS_INFINITY_BITS,
+    AIOPS_NEVER,
+    AIOPS_SMALLEST_PAST,
+    AIOPS_SMALLEST_SAMPLED,
+    Aim,
+    Cut,
+    Scan,
+    Step,
+    aiops_aim_at,
+    aiops_collect,
+    aiops_cut_of_all,
+    aiops_energy,
+    aiops_energy_of,
+    aiops_feed,
+    aiops_finish,
+    aiops_has_room,
+    aiops_key_room,
+    aiops_restore,
+    aiops_room,
+    aiops_scratch,
+    aiops_take,
+    aiops_topk_level,
+    aiops_zero,
+)
 from simd cimport aiops_first_nonfinite, aiops_simd_level
 
-cdef extern from "topk.h" nogil:
-    enum:
-        AIOPS_BUCKETS
-        AIOPS_TABLES
-    ctypedef struct Histogram "aiops_histogram":
-        uint32_t[AIOPS_BUCKETS][AIOPS_TABLES] count
-    ctypedef struct Tally "aiops_tally":
-        Py_ssize_t reach
-        Py_ssize_t exceed
-        Py_ssize_t nonfinite
-    Tally aiops_count_at(const float* x, Py_ssize_t n, uint32_t low) noexcept
-    void aiops_count(
-        int level, const float* x, Py_ssize_t n, uint32_t low, uint32_t span, int shift,
-        Histogram* seen,
-    ) noexcept
-    Py_ssize_t aiops_take(
-        int level, const float* x, Py_ssize_t n, uint32_t sure, Py_ssize_t ties,
-        uint32_t* index, float* value, Py_ssize_t room,
-    ) noexcept
 
-cdef enum:
-    LARGEST = 0x7fffffff
-    # A sample is 1/64 of the values within bounds, in cache lines of 16. It costs what it saves
-    # below 8192 values.
-    LINE = 16
-    FEWEST_LINES = 64
-    MOST_LINES = 4096
-    SMALLEST_SAMPLED = 8192
-    # Bits of magnitude, of 31, that a pass of the search decides. A few values are found sooner in
-    # four passes over 256 buckets than in three over 2048, most of them empty.
-    WIDE = 11
-    NARROW = 8
-    LARGEST_NARROW = 4096
-
-
-cdef Py_ssize_t _held(const Histogram* seen, int b) noexcept nogil:
-    cdef int table
-    cdef Py_ssize_t total = 0
-    for table in range(AIOPS_TABLES):
-        total += seen.count[b][table]
-    return total
-
-
-cdef void _clear(Histogram* seen, int digit) noexcept nogil:
-    memset(seen, 0, sizeof(seen.count[0]) << digit)
-
-
-cdef int _reach(
-    const Histogram* seen, int digit, Py_ssize_t wanted, Py_ssize_t* above
+cdef Py_ssize_t _walk(
+    int level, Scan* scan, Step* step, Py_ssize_t k, uint32_t* key
 ) noexcept nogil:
-    # The bucket, from the top, in which the count comes to `wanted`, or bucket 0; `above` grows by
-    # what lies over it.
-    cdef int b = (1 << digit) - 1
-    cdef Py_ssize_t held
-    while b > 0:
-        held = _held(seen, b)
-        if above[0] + held >= wanted:
+    # Collects the candidates of all of x, of which there may be fewer than k. Returns -1, or the
+    # position of the first value that is not finite: NaN and infinity are always candidates.
+    cdef Py_ssize_t bad
+    cdef Cut cut
+    scan.at, scan.some, scan.least = 0, 0, scan.low
+    while True:
+        if step == NULL:
+            aiops_collect(level, scan)
+        else:
+            aiops_feed(level, scan, step)
+        bad = aiops_first_nonfinite(scan.value, scan.some)
+        if bad < 0 and scan.at == scan.n:
+            return -1
+        if step != NULL:
+            aiops_restore(step.out, scan.index, scan.value, scan.some)
+            step.sure = AIOPS_NEVER
+        if bad >= 0:
             break
-        above[0] += held
-        b -= 1
-    return b
+        cut = aiops_finish(
+            level, scan.value, scan.index, scan.some, k, scan.least, AIOPS_NEVER, key,
+            scan.index, scan.value,
+        )
+        # Of later values, those that equal the least of these k lose to it.
+        scan.low, scan.least, scan.some = cut.sure, cut.sure - (cut.ties > 0), k
+        scan.rare = True
+    bad = scan.index[bad]
+    while step != NULL and scan.at < scan.n:
+        # The whole sum is written, whatever it holds.
+        scan.some = 0
+        aiops_feed(level, scan, step)
+    return bad
 
 
-cdef uint32_t _guess(const float* x, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
-    # A magnitude that a few more than k values reach, most likely. The margin is ten standard
-    # deviations of an even sample, yet data in clumps may defeat it.
-    cdef Histogram seen
-    cdef Py_ssize_t lines = max(
-        <Py_ssize_t>FEWEST_LINES, min(n // (64 * LINE), <Py_ssize_t>MOST_LINES)
-    )
-    cdef Py_ssize_t stride = n // lines, line, wanted, above = 0
-    cdef uint32_t low = 0, span = LARGEST
-    cdef uint64_t state
-    cdef int shift = 31
-    wanted = <Py_ssize_t>(<double>k / <double>n * <double>(lines * LINE))
-    wanted += wanted // 8 + 64
-    while shift > 0:
-        shift = max(shift - WIDE, 0)
-        _clear(&seen, WIDE)
-        state = 0x9E3779B97F4A7C15
-        for line in range(lines):
-            # A linear congruential step: jitter keeps the sample off any period of the data.
-            state = state * 6364136223846793005u + 1442695040888963407u
-            aiops_count(
-                0, x + line * stride + <Py_ssize_t>((state >> 33) % <uint64_t>(stride - LINE)),
-                LINE, low, span, shift, &seen,
-            )
-        low += <uint32_t>_reach(&seen, WIDE, wanted, &above) << shift
-        span = (<uint32_t>1 << shift) - 1
-    return low
-
-
-cdef void _radix(
-    int level, const float* x, Py_ssize_t n, Py_ssize_t k, uint32_t low, uint32_t* index,
-    float* value,
+cdef Py_ssize_t _select_among_some(
+    int level, Scan* scan, Step* step, Py_ssize_t k, uint32_t* key,
+    uint32_t* index, float* value,
 ) noexcept nogil:
-    # Finds the threshold bucket by bucket from `low` up, which k >= 1 values or more must reach.
-    cdef Histogram seen
-    cdef Py_ssize_t above = 0
-    cdef uint32_t span = LARGEST - low
-    cdef int digit = WIDE if n > LARGEST_NARROW else NARROW
-    cdef int shift = 31, b
-    while shift > 0:
-        shift = max(shift - digit, 0)
-        _clear(&seen, digit)
-        aiops_count(level, x, n, low, span, shift, &seen)
-        b = _reach(&seen, digit, k, &above)
-        low += <uint32_t>b << shift
-        span = (<uint32_t>1 << shift) - 1
-        if above + _held(&seen, b) == k:
-            # The whole bucket is wanted, so the bits below it do not matter.
-            aiops_take(level, x, n, low, 0, index, value, k)
-            return
-    aiops_take(level, x, n, low + 1, k - above, index, value, k)
+    cdef Step* adding = step
+    cdef Py_ssize_t bad
+    cdef Aim aim
+    cdef Cut cut
+    cdef int attempt = 0
+    while True:
+        aim = aiops_aim_at(
+            level, scan.x, adding.update if adding != NULL else NULL, scan.n, k, attempt, key
+        )
+        scan.low, scan.rare = aim.low, aim.rare
+        if adding != NULL:
+            step.sure = aim.sure
+            if aim.rare and scan.n < AIOPS_SMALLEST_PAST:
+                step.sure = AIOPS_NEVER
+        bad = _walk(level, scan, adding, k, key)
+        if bad >= 0:
+            return bad
+        if scan.some >= k:
+            break
+        if adding != NULL:
+            # The sum is written by now, so it is what the next pass reads.
+            aiops_restore(step.out, scan.index, scan.value, scan.some)
+            step.sure = AIOPS_NEVER
+            scan.x = step.out
+            adding = NULL
+        attempt += 1
+    cut = aiops_finish(
+        level, scan.value, scan.index, scan.some, k, scan.least, max(aim.sure, scan.least + 1), key,
+        index, value,
+    )
+    if step != NULL and cut.sure > step.sure:
+        # Not all that the guess was sure of has been taken.
+        aiops_restore(step.out, scan.index, scan.value, scan.some)
+        step.sure = AIOPS_NEVER
+    return -1
 
 
 cdef Py_ssize_t _select_among_all(
-    int level, const float* x, Py_ssize_t n, Py_ssize_t k, uint32_t low, uint32_t* index,
+    int level, const float* x, Py_ssize_t n, Py_ssize_t k, uint32_t* key, uint32_t* index,
     float* value,
 ) noexcept nogil:
-    # Needs no scratch. `low` is a guess of the threshold, 0 for none.
-    cdef Tally tally = aiops_count_at(x, n, low)
-    if tally.nonfinite:
-        return aiops_first_nonfinite(x, n)
-    if tally.exceed < k <= tally.reach:
-        # Where ties abound the guess is the threshold itself.
-        aiops_take(level, x, n, low + 1, k - tally.exceed, index, value, k)
+    # For few values, and for so large a share of them that candidates would outgrow x.
+    cdef Cut cut = Cut(0, 0)
+    cdef Py_ssize_t bad
+    if AIOPS_SMALLEST_SAMPLED <= n and 0 < k < n:
+        cut = aiops_cut_of_all(level, x, n, k, key, aiops_key_room(n, aiops_room(n, k)), &bad)
     else:
-        _radix(level, x, n, k, low if k <= tally.exceed else 0, index, value)
+        bad = aiops_first_nonfinite(x, n)
+    if bad >= 0 or k == 0:
+        return bad
+    if n < AIOPS_SMALLEST_SAMPLED:
+        aiops_finish(level, x, NULL, n, k, 0, AIOPS_NEVER, key, index, value)
+    else:
+        aiops_take(level, x, NULL, n, cut, index, value, k)
     return -1
 
 
 cdef Py_ssize_t _select(
-    int level, const float* x, Py_ssize_t n, Py_ssize_t k, uint32_t* index, float* value,
-    uint32_t* some_index, float* some_value, Py_ssize_t room,
+    int level, Scan* scan, Step* step, Py_ssize_t k, uint32_t* key,
+    uint32_t* index, float* value,
 ) noexcept nogil:
-    # Returns -1, or the position of the first value that is not finite. The candidates' scratch
-    # holds `room` values and may be absent.
-    cdef Py_ssize_t some, bad, i
-    cdef uint32_t low
-    if k == 0:
-        return aiops_first_nonfinite(x, n)
-    if n < SMALLEST_SAMPLED:
-        return _select_among_all(level, x, n, k, 0, index, value)
-    low = _guess(x, n, k)
-    some = aiops_take(level, x, n, low, 0, some_index, some_value, room)
-    if some == room:
-        # Ties at the guess itself are the usual crowd; without them the rest may fit.
-        some = aiops_take(level, x, n, low + 1, 0, some_index, some_value, room)
-    if some < k or some == room:
-        return _select_among_all(level, x, n, k, low, index, value)
-    # NaN and infinity exceed every guess, so they are among the candidates, in order.
-    bad = aiops_first_nonfinite(some_value, some)
+    # Returns -1, or the position of the first value that is not finite.
+    cdef Py_ssize_t bad
+    if aiops_has_room(scan.n, k):
+        return _select_among_some(level, scan, step, k, key, index, value)
+    if step == NULL:
+        return _select_among_all(level, scan.x, scan.n, k, key, index, value)
+    scan.low, scan.rare = AIOPS_INFINITY_BITS, True
+    step.sure = AIOPS_NEVER
+    bad = _walk(level, scan, step, 0, key)
     if bad >= 0:
-        return some_index[bad]
-    _radix(level, some_value, some, k, low, index, value)
-    for i in range(k):
-        index[i] = some_index[index[i]]
-    return -1
+        return bad
+    return _select_among_all(level, step.out, scan.n, k, key, index, value)
+
+
+cdef Py_ssize_t _run(
+    int level, const float[::1] x, Step* step, uint32_t[::1] index,
+    float[::1] value,
+) except -2:
+    # Scratch for candidates, and for their magnitudes or a sample's, twice.
+    cdef Scan scan
+    cdef Py_ssize_t n = x.shape[0], k = index.shape[0], bad
+    cdef Py_ssize_t room = aiops_room(n, k)
+    cdef Py_ssize_t keys = aiops_key_room(n, room)
+    cdef uint32_t* scratch = <uint32_t*>aiops_scratch(2 * room + keys)
+    if scratch == NULL:
+        raise MemoryError(f"no memory for {room} candidates")
+    memset(&scan, 0, sizeof(scan))
+    scan.x, scan.n, scan.room = &x[0], n, room
+    scan.index, scan.value = scratch, <float*>scratch + room
+    with nogil:
+        bad = _select(
+            aiops_topk_level(level), &scan, step, k, scratch + 2 * room,
+            &index[0] if k else NULL, &value[0] if k else NULL,
+        )
+    free(scratch)
+    return bad
 
 
 def simd_level() -> int:
@@ -186,8 +192,7 @@ def select_topk(
 ) -> int:
     """Write the k values of largest magnitude and their positions, in order of position.
 
-    Releases the GIL. Takes 12 bytes of scratch per selected value while it runs, and does without
-    when there is no memory. The arguments are checked by the caller.
+    Releases the GIL. The arguments are checked by the caller.
 
     Args:
         x: float32, shape (n,), n <= 2**32.
@@ -199,24 +204,45 @@ def select_topk(
     Returns:
         -1, or the position of the first value that is not finite; nothing is written then.
     """
-    cdef Py_ssize_t n = x.shape[0], bad, room = 0
-    cdef uint32_t* index_at = NULL
-    cdef float* value_at = NULL
-    cdef void* scratch = NULL
+    return _run(level, x, NULL, index, value) if x.shape[0] else -1
+
+
+def feedback_topk(
+    const float[::1] residual not None,
+    const float[::1] update not None,
+    float[::1] out not None,
+    Py_ssize_t k,
+    uint32_t[::1] index not None,
+    float[::1] value not None,
+    int level=-1,
+) -> tuple[int, float, float]:
+    """Add, and move the k sums of largest magnitude out of ``out``; see the face.
+
+    Args:
+        residual: float32, shape (n,), n <= 2**32.
+        update: float32, shape (n,).
+        out: float32, shape (n,). Written; may be ``residual`` or ``update``.
+        k: How many to select, 0 <= k <= n.
+        index: uint32, shape (k,). Written.
+        value: float32, shape (k,). Written.
+        level: Instruction set, at most ``simd_level()``; -1 is the best one.
+
+    Returns:
+        -1 or the position of the first sum that is not finite, where ``out`` is the sum and nothing
+        else is written; and the sums of squares of all sums and of those moved.
+    """
+    cdef Step step
+    cdef Py_ssize_t n = residual.shape[0], bad
+    cdef double moved = 0.0
     if n == 0:
-        return -1
+        return -1, 0.0, 0.0
+    memset(&step, 0, sizeof(step))
+    step.update, step.out = &update[0], &out[0]
+    bad = _run(level, residual, &step, index, value)
+    if bad >= 0:
+        return bad, 0.0, 0.0
     if k > 0:
-        index_at = &index[0]
-        value_at = &value[0]
-    if level < 0:
-        level = aiops_simd_level()
-    if n >= SMALLEST_SAMPLED and k <= n // 4:
-        room = k + k // 2 + n // 256 + 8192
-        scratch = malloc(room * (sizeof(uint32_t) + sizeof(float)))
-    with nogil:
-        bad = _select(
-            level, &x[0], n, k, index_at, value_at, <uint32_t*>scratch,
-            <float*>scratch + room, room if scratch else 0,
-        )
-    free(scratch)
-    return bad
+        with nogil:
+            aiops_zero(aiops_topk_level(level), step.out, &index[0], &value[0], k, step.sure)
+            moved = aiops_energy_of(&value[0], k)
+    return -1, aiops_energy(&step), moved

@@ -212,7 +212,7 @@ class Sign:
     def init(self, n):
         return None
 
-    def encode(self, update, residual):
+    def encode(self, update, residual, *, spare=None):
         return (np.sign(update),), None
 
     def check(self, payload, n):
@@ -276,6 +276,8 @@ def test_the_name_tables():
             "aiops://a:1,b,[2001:db8::2]:3",
             [Endpoint("a", 1), Endpoint("b", 4711), Endpoint("2001:db8::2", 3)],
         ),
+        ("aiops+tls://host", [Endpoint("host", 4711, tls=True)]),
+        ("AIOPS+TLS://t@a:1,b", [Endpoint("a", 1, "t", True), Endpoint("b", 4711, "t", True)]),
         ("aiops://s3cret@host", [Endpoint("host", 4711, "s3cret")]),
         ("aiops://t@a:1,b:2", [Endpoint("a", 1, "t"), Endpoint("b", 2, "t")]),
         ("aiops://p%40ss%2Fw%25@host", [Endpoint("host", 4711, "p@ss/w%")]),
@@ -292,8 +294,8 @@ def test_good_urls(url, endpoints):
     [
         ("localhost:4711", "the url has no scheme, it must look like aiops://host:port"),
         ("", "the url has no scheme"),
-        ("http://host", "scheme 'http' is unknown, the supported one is 'aiops'"),
-        ("aiops+tls://host", "scheme 'aiops\\+tls' is not supported, the supported one is 'aiops'"),
+        ("http://host", "scheme 'http' is unknown, there are aiops://host:port and aiops\\+tls://"),
+        ("aiops+ssl://host", "scheme 'aiops\\+ssl' is unknown"),
         ("aiops://", "address '' has no host"),
         ("aiops://:4711", "address ':4711' has no host"),
         ("aiops://a,,b", "address '' has no host"),

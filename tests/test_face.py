@@ -20,7 +20,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_importing_aiops_imports_no_torch_and_nothing_else_that_is_heavy():
-    heavy = ["torch", "numpy", "asyncio", "matplotlib", "rich", "click", "safetensors"]
+    heavy = ["torch", "numpy", "asyncio", "ssl", "matplotlib", "rich", "click", "safetensors"]
     code = f"import aiops, sys; print([name for name in {heavy!r} if name in sys.modules])"
     told = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20

@@ -22,6 +22,7 @@ from aiops.errors import (  # noqa: E402
     ShapeMismatch,
 )
 from aiops.sync import LoopThread  # noqa: E402
+from tests.certificates import Authority  # noqa: E402
 
 
 @pytest.fixture
@@ -285,6 +286,15 @@ def test_every_merge_rule_can_be_chosen_by_the_worker(serving, merge):
         steps(model, optimizer, link, 20)
         assert link.meter.rounds > 1
         assert torch.isfinite(flat(model)).all()
+
+
+def test_a_module_is_attached_over_mutual_tls(serving, tmp_path):
+    authority = Authority(tmp_path)
+    server = serving(tls=authority.server())
+    model = net()
+    with aiops.torch.attach(model, sgd(model), server.url, tls=authority.worker()) as link:
+        steps(model, sgd(model), link, 3)
+    assert server.version >= 1
 
 
 def test_what_cannot_be_attached_is_refused_before_any_socket_opens():

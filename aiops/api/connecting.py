@@ -6,15 +6,21 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from aiops.api.version import version
 from aiops.config import parse_codec, parse_url
+from aiops.errors import ConfigError
 from aiops.transport import nearest
 from aiops.transport.base import Connection, Receiver
+from aiops.transport.certificate import Tls, client_context
 from aiops.transport.congestion import check
 from aiops.transport.lane import Lane
 from aiops.worker.client import Client
 from aiops.worker.link import Dial, Identity, Link
+
+if TYPE_CHECKING:
+    import ssl
 
 
 def connect(
@@ -27,11 +33,12 @@ def connect(
     max_frame_bytes: int = 16 * 1024**3,
     congestion: str | None = None,
     shared_memory: bool = True,
+    tls: Tls | ssl.SSLContext | None = None,
 ) -> Client:
     """Return a client to be entered with ``async with``.
 
     Args:
-        url: ``aiops://[token@]host[:port][,host[:port]...]``; the hosts are tried in order.
+        url: ``aiops://[token@]host[:port][,host[:port]...]``, or ``aiops+tls://...``; the hosts are tried in order.
         name: What this worker is called, unique among workers. A worker that comes back under its name takes the
             place of its earlier life at once. A random one unless given.
         incarnation: Which life of that name this is; the number of nanoseconds on the system's clock unless given.
@@ -40,17 +47,21 @@ def connect(
         max_frame_bytes: Largest frame accepted from the server.
         congestion: TCP congestion control, such as ``"bbr"``; the system's unless given, and on loopback the fastest
             one that is allowed.
-        shared_memory: Whether to go past TCP where the server is a process of the same user on this machine (Linux);
-            silently, TCP is what remains.
+        shared_memory: Whether to go past TCP where the server is a process of the same user on this machine (Linux)
+            and TLS is not asked for; silently, TCP is what remains.
+        tls: For ``aiops+tls://``: which authorities to trust instead of the system's, and the certificate to show to
+            a server that asks for one.
 
     Raises:
-        ConfigError: The URL is wrong, or the system does not allow that congestion control; no connection was tried.
+        ConfigError: The URL or a certificate is wrong, or the system does not allow that congestion control; no
+            connection was tried.
     """
     if congestion is not None:
         check(congestion)
+    endpoints = parse_url(url)
+    context = _context(tls, wanted=endpoints[0].tls)
     # Bulk payloads of both directions take turns on it; the loop is the caller's.
     lanes = (Lane("aiops worker lane"),)
-    endpoints = parse_url(url)
     addresses = [(endpoint.host, endpoint.port) for endpoint in endpoints]
 
     async def dial(make_receiver: Callable[[], Receiver], *, idle_timeout_s: float) -> Connection:
@@ -62,6 +73,7 @@ def connect(
             idle_timeout_s=idle_timeout_s,
             lanes=lanes,
             congestion=congestion,
+            tls=context,
             connect_timeout_s=min(10.0, connect_timeout_s),
         )
 
@@ -74,6 +86,16 @@ def connect(
         give_up_s=give_up_s,
         lanes=lanes,
     )
+
+
+def _context(tls: Tls | ssl.SSLContext | None, *, wanted: bool) -> ssl.SSLContext | None:
+    if wanted:
+        return client_context(Tls() if tls is None else tls)
+    if tls is not None:
+        raise ConfigError(
+            "tls is given and the url is aiops://, which goes without: say aiops+tls://"
+        )
+    return None
 
 
 def connect_over(

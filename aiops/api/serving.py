@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,13 @@ from aiops.server.service import GRACE_S, Service
 from aiops.server.status import status
 from aiops.transport import nearest
 from aiops.transport.base import Connection, Listener, Receiver
+from aiops.transport.certificate import Tls, server_context
 from aiops.transport.congestion import check
 from aiops.transport.lane import Lane
 from aiops.worker.bucket import check_finite, pack, specs_of, unpack
+
+if TYPE_CHECKING:
+    import ssl
 
 
 class Listen(Protocol):
@@ -50,8 +54,10 @@ class Server:
         params: Mapping[str, object] | None,
         rounds: int | None,
         lanes: Sequence[Lane] = (),
+        scheme: str = "aiops",
     ) -> None:
         self._listen = listen
+        self._scheme = scheme
         self._lanes = lanes
         self._config = config
         self._params = params
@@ -124,7 +130,7 @@ class Server:
         """What a worker on this machine connects to."""
         host, port = self._listener.addresses[0]
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        return f"aiops://[{host}]:{port}" if ":" in host else f"aiops://{host}:{port}"
+        return f"{self._scheme}://" + (f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
     @property
     def version(self) -> int:
@@ -167,6 +173,7 @@ def serve(
     rounds: int | None = None,
     congestion: str | None = None,
     shared_memory: bool = True,
+    tls: Tls | ssl.SSLContext | None = None,
     **spec: Unpack[ServerSpec],
 ) -> Server:
     """Return a parameter server to be entered with ``async with``.
@@ -180,10 +187,12 @@ def serve(
         rounds: Versions after which workers are told that training is over.
         congestion: TCP congestion control, such as ``"bbr"``; the system's unless given, and on loopback the fastest
             one that is allowed.
-        shared_memory: Whether workers of the same user on this machine may go past TCP (Linux).
+        shared_memory: Whether workers of the same user on this machine may go past TCP (Linux); under TLS they may not.
+        tls: The certificate to show, and if clients must have one too (mutual TLS), the authorities that sign theirs;
+            without it connections are not encrypted.
 
     Raises:
-        ConfigError: A setting is wrong; no socket was bound.
+        ConfigError: A setting or a certificate is wrong; no socket was bound.
     """
     settings = _config(config, spec)
     if not 0 <= port <= 65535:
@@ -191,7 +200,10 @@ def serve(
 
     if congestion is not None:
         check(congestion)
-    lanes = [Lane(f"aiops shard {number} lane") for number in range(settings.shards)]
+    context = None if tls is None else server_context(tls)
+    # Under TLS there is nothing for them to do.
+    n_lanes = settings.shards if context is None else 0
+    lanes = [Lane(f"aiops shard {number} lane") for number in range(n_lanes)]
     listen = functools.partial(
         nearest.listen,
         host,
@@ -199,8 +211,16 @@ def serve(
         shared_memory=shared_memory,
         lanes=lanes,
         congestion=congestion,
+        tls=context,
     )
-    return Server(listen, settings, params=params, rounds=_rounds(rounds), lanes=lanes)
+    return Server(
+        listen,
+        settings,
+        params=params,
+        rounds=_rounds(rounds),
+        lanes=lanes,
+        scheme="aiops" if context is None else "aiops+tls",
+    )
 
 
 def serve_on(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import click
 
 from aiops import __version__
+from aiops.cli.bench import bench
 from aiops.cli.demo import demo
 from aiops.cli.pull import pull
 from aiops.cli.run import TargetMissed
@@ -41,7 +42,7 @@ def cli(verbose: int, quiet: bool) -> None:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
-for verb in (serve, status, pull, demo):
+for verb in (serve, status, pull, demo, bench):
     cli.add_command(verb)
 
 

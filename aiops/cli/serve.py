@@ -16,6 +16,7 @@ import click
 from aiops.api.serving import Server
 from aiops.api.serving import serve as make_server
 from aiops.cli.run import Signals, run
+from aiops.cli.secure import files
 from aiops.cli.tensors import check_place, load, save
 from aiops.config import BootstrapName, ServerConfig, preset
 from aiops.errors import ConfigError
@@ -94,7 +95,22 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
     envvar="AIOPS_TOKEN_FILE",
     help="File with the secret that workers must show.  [env: AIOPS_TOKEN_FILE]",
 )
-@click.option("--insecure", is_flag=True, help="Bind beyond this machine without a token.")
+@click.option("--insecure", is_flag=True, help="Bind beyond this machine and let everybody in.")
+@click.option(
+    "--tls-cert",
+    type=click.Path(path_type=Path),
+    help="Speak TLS and show this certificate (PEM, with what is between it and the authority).",
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(path_type=Path),
+    help="Its key, not encrypted; in the same file unless given.",
+)
+@click.option(
+    "--tls-client-ca",
+    type=click.Path(path_type=Path),
+    help="Let in only workers whose certificate these authorities have signed (mutual TLS).",
+)
 @click.option(
     "--init",
     "start",
@@ -126,6 +142,9 @@ def serve(
     algorithm: str | None,
     token_file: Path | None,
     insecure: bool,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
     start: Path | None,
     end: Path | None,
     rounds: int | None,
@@ -143,10 +162,11 @@ def serve(
     spec |= {name: value for name, value in settings.items() if value is not None}
     spec["token"] = _token(token_file)
     config = ServerConfig.parse(**spec)
-    if config.token is None and not insecure and not _is_local(host):
+    anybody = config.token is None and tls_client_ca is None
+    if anybody and not insecure and not _is_local(host):
         raise ConfigError(
             f"host {host} can be reached from other machines and there is no token: "
-            "give --token-file, or --insecure to let everybody in"
+            "give --token-file or --tls-client-ca, or --insecure to let everybody in"
         )
     if end is not None:
         check_place(end)
@@ -159,6 +179,7 @@ def serve(
         rounds=rounds,
         congestion=congestion,
         shared_memory=shared_memory,
+        tls=files(tls_cert, tls_key, tls_client_ca),
     )
     return run(_serve(server, end, end_with_stdin=end_with_stdin), loop=loop)
 

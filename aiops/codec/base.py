@@ -44,7 +44,7 @@ class Codec(Protocol):
         """Return the residual before the first encode of a bucket of ``n`` values; None where nothing is kept."""
 
     def encode(
-        self, update: Vector, residual: Residual | None
+        self, update: Vector, residual: Residual | None, *, spare: Residual | None = None
     ) -> tuple[Sequence[NDArray[np.generic]], Residual | None]:
         """Encode an update.
 
@@ -52,6 +52,8 @@ class Codec(Protocol):
             update: float32, shape (n,), finite, contiguous; left untouched.
             residual: What the last accepted encode of this bucket returned, or :meth:`init`'s; left untouched, so
                 that a caller whose push is refused goes on with the old one.
+            spare: A residual that nobody needs any more, whose memory the next one may be written to and returned
+                in; fresh memory costs page faults each time. What it holds is lost, on an error too.
 
         Returns:
             The payload as arrays to be sent one after the other (they may be views of ``update``, which therefore

@@ -37,7 +37,7 @@ class Dense:
         return None
 
     def encode(
-        self, update: Vector, residual: Residual | None
+        self, update: Vector, residual: Residual | None, *, spare: Residual | None = None
     ) -> tuple[Sequence[NDArray[np.generic]], Residual | None]:
         """Return ``update`` itself; it must not change before it is sent."""
         return (update,), None

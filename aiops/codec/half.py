@@ -52,7 +52,7 @@ class Half:
         return None
 
     def encode(
-        self, update: Vector, residual: Residual | None
+        self, update: Vector, residual: Residual | None, *, spare: Residual | None = None
     ) -> tuple[Sequence[NDArray[np.generic]], Residual | None]:
         """Return the rounded values as uint16, in memory of their own.
 

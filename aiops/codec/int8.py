@@ -51,15 +51,16 @@ class Int8:
         return np.zeros(n, np.float32)
 
     def encode(
-        self, update: Vector, residual: Residual | None
+        self, update: Vector, residual: Residual | None, *, spare: Residual | None = None
     ) -> tuple[Sequence[NDArray[np.generic]], Residual | None]:
         """Return scales and codes of update plus residual, and what they lose of it.
 
-        All three are in memory of their own.
+        All three are in memory of their own, or the loss in ``spare``.
 
         Args:
             update: float32, shape (n,), finite; left untouched.
             residual: float32, shape (n,); left untouched. None counts as zeros.
+            spare: float32, shape (n,), apart from both; receives the loss.
 
         Raises:
             NotFinite: Update plus residual overflows float32; the message names the position.
@@ -67,7 +68,7 @@ class Int8:
         n = update.size
         old = np.zeros(n, np.float32) if residual is None else residual
         scales, codes = np.empty(_blocks(n), np.float32), np.empty(n, np.int8)
-        left = np.empty(n, np.float32)
+        left = np.empty(n, np.float32) if spare is None else spare
         at = to_int8(update, scales=scales, codes=codes, residual=old, left=left)
         if at >= 0:
             with np.errstate(over="ignore"):

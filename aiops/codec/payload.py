@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Hashable
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +23,13 @@ def as_array(payload: Payload, dtype: type[Any]) -> NDArray[Any]:
         payload: Bytes whose number is a multiple of the item size.
         dtype: numpy scalar type of the items.
     """
-    array = np.frombuffer(payload, dtype=np.dtype(dtype).newbyteorder("<"))
-    return np.require(array, requirements="A")
+    array = np.frombuffer(payload, _little_endian(cast(Hashable, dtype)))
+    return array if array.flags.aligned else array.copy()
+
+
+@functools.cache
+def _little_endian(dtype: Hashable) -> np.dtype[Any]:
+    return np.dtype(cast("type[Any]", dtype)).newbyteorder("<")
 
 
 def require_bytes(codec: str, payload: Payload, n: int, expected: int) -> None:

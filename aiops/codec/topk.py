@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aiops.codec.base import Payload, Residual, Vector
 from aiops.codec.payload import as_array
 from aiops.errors import ConfigError, NotFinite, ShapeMismatch
-from aiops.kernels import first_nonfinite, scatter_add, select_topk
+from aiops.kernels import feedback_topk, first_nonfinite, scatter_add
 
 # An index (uint32) and a value (float32).
 PAIR_BYTES = 8
@@ -57,24 +57,29 @@ class TopK:
         return np.zeros(n, np.float32)
 
     def encode(
-        self, update: Vector, residual: Residual | None
+        self, update: Vector, residual: Residual | None, *, spare: Residual | None = None
     ) -> tuple[Sequence[NDArray[np.generic]], Residual | None]:
         """Return indices and values of the k largest of update plus residual, and the rest.
 
-        All three are in memory of their own. Of equal magnitudes the lower index is sent.
+        Of equal magnitudes the lower index is sent. Indices and values are in memory of their own, and so is the
+        rest, unless it is in ``spare``.
 
         Args:
             update: float32, shape (n,), finite; left untouched.
             residual: float32, shape (n,); left untouched. None counts as zeros.
+            spare: float32, shape (n,), apart from both; receives the rest.
 
         Raises:
             NotFinite: Update plus residual overflows float32; the message names the position.
         """
-        with np.errstate(over="ignore"):
-            total = update.copy() if residual is None else update + residual
+        if residual is None:
+            residual = np.zeros_like(update)
         try:
-            index, value = select_topk(total, self._k(total.size))
+            rest = np.empty_like(update) if spare is None else spare
+            step = feedback_topk(residual, update, self._k(update.size), out=rest)
         except ValueError:
+            with np.errstate(over="ignore"):
+                total = update + residual
             at = first_nonfinite(total)
             if at < 0:
                 raise
@@ -82,8 +87,7 @@ class TopK:
                 f"update plus residual is {total[at]:g} at position {at}, "
                 "the largest float32 is 3.4028e+38"
             ) from None
-        total[index] = 0.0
-        return (index, value), total
+        return (step.index, step.value), rest
 
     def check(self, payload: Payload, n: int) -> int:
         """Return the position in the bucket of the first value that is not finite, or -1.

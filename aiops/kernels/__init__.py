@@ -22,15 +22,17 @@ from aiops.kernels.move import copy_bytes
 from aiops.kernels.optimizer import momentum, sgd
 from aiops.kernels.quantize import INT8_BLOCK, add_int8, first_code, to_int8
 from aiops.kernels.sparse import gather, scatter_add
-from aiops.kernels.topk import select_topk
+from aiops.kernels.topk import Feedback, feedback_topk, select_topk
 
 __all__ = [
     "COMPILED",
     "INT8_BLOCK",
+    "Feedback",
     "add_half",
     "add_int8",
     "copy_bytes",
     "copy_checked",
+    "feedback_topk",
     "first_code",
     "first_nonfinite",
     "first_nonfinite_half",

@@ -136,7 +136,10 @@ def apart(
     Raises:
         ValueError: They overlap.
     """
-    # Both are contiguous, so the bounds that numpy compares are all there is to know.
+    # Who owns its memory shares it with its views only; the look takes a third of numpy's time. Both
+    # are contiguous, so the bounds that numpy compares are all there is to know.
+    if array.base is None and other.base is None and array is not other:
+        return
     if not may_share_memory(array, other):
         return
     if not (same and _address(array) == _address(other)):

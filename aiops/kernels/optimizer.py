@@ -21,7 +21,8 @@ def sgd(params: F32, update: F32, *, rate: float, out: F32, bypass: bool = False
         update: float32, shape (n,). Read only.
         rate: Learning rate, dimensionless; rounded to float32.
         out: float32, shape (n,), writable. Receives the new parameters.
-        bypass: Whether to write past the caches: right for a vector that is larger than they are.
+        bypass: Whether to write past the caches: right for a piece of a vector that is larger than
+            they are. A call that exceeds them by itself does so anyway.
 
     Returns:
         The position of the first result that is NaN or infinite, or -1.
@@ -66,8 +67,8 @@ def momentum(
         beta: Share of the velocity that stays, usually 0.9; rounded to float32.
         nesterov: Whether to look ahead.
         out: float32, shape (n,), writable. Receives the new parameters.
-        bypass: Whether to write ``out`` past the caches: right for a vector that is larger than
-            they are.
+        bypass: Whether to write ``out`` past the caches: right for a piece of a vector that is
+            larger than they are. A call that exceeds them by itself does so anyway.
 
     Returns:
         The position of the first value of ``out`` that is NaN or infinite, or -1.

@@ -60,7 +60,7 @@ class Child:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Ask it to end, and see to it that it does."""
+        """Ask it to end, and see to it that it does, with whatever it has started."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
         try:
@@ -70,12 +70,21 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
+        finally:
+            # Processes of its own hold its pipes open, and nobody else would end them.
+            self.signal(signal.SIGKILL)
         await self._listener
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to it and to whatever it has started."""
+        # It leads a session of its own, so its group has its number for as long as anybody is left in it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
 
     async def say(self, line: bytes) -> None:
         """Write a line to it.

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from aiops.types import Clock, Key, ShardId, Version, WorkerId
 
 
-@dataclass(frozen=True, slots=True)
-class PushView:
+class PushView(msgspec.Struct, frozen=True):
     """What the server knows of one held push without opening its payload.
 
     Attributes:
@@ -37,8 +37,7 @@ class PushView:
     arrived: float
 
 
-@dataclass(frozen=True, slots=True)
-class RoundView:
+class RoundView(msgspec.Struct, frozen=True):
     """One open round as the sync policy sees it.
 
     Attributes:
@@ -55,8 +54,7 @@ class RoundView:
     now: float
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """How much a worker computes between two pushes.
 
     Attributes:
@@ -68,8 +66,7 @@ class Work:
     max_steps: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerView:
+class WorkerView(msgspec.Struct, frozen=True):
     """What the server measured of one live worker.
 
     Attributes:

@@ -19,7 +19,7 @@ from aiops.server.draft import CHUNK_BYTES, BucketDraft, Intake
 from aiops.server.event import Handle, Pushed
 from aiops.server.peer import Peer
 from aiops.transport.lane import Lane
-from aiops.types import DTYPE_IDS, Key
+from aiops.types import DTYPE_IDS, Key, WorkerId
 from aiops.wire.frame import Header
 from aiops.wire.message import Push
 
@@ -40,13 +40,15 @@ class Arrival:
         request: Its number there.
         announced: What the engine will be told of it.
         intakes: Its large buckets, as far as they have begun.
-        push: The push, once it is whole and good.
+        whole: The push, once it is whole.
+        push: The same, once it is good as well.
     """
 
     peer: Peer
     request: int
     announced: Pushed
     intakes: dict[Key, Intake] = field(default_factory=dict)
+    whole: AdmittedPush | None = None
     push: AdmittedPush | None = None
 
     @property
@@ -58,6 +60,7 @@ class Arrival:
 @dataclass(slots=True)
 class _Plan:
     arrivals: list[Arrival]
+    workers: list[WorkerId]
     weights: tuple[float, ...]
     drafts: dict[Key, BucketDraft] = field(default_factory=dict)
     loans: list[Block] = field(default_factory=list)
@@ -77,6 +80,8 @@ class Arrivals:
         self._loop = asyncio.get_running_loop()
         self._all: dict[tuple[Peer, int], Arrival] = {}
         self._plan: _Plan | None = None
+        # Pushes whose values are lost, by worker and sequence: they are kept when they come again.
+        self._in_vain: set[tuple[WorkerId, int]] = set()
 
     def land(self, peer: Peer, header: Header, message: Push) -> Intake | None:
         """Choose where a bucket of an announced push goes; None leaves it to the peer."""
@@ -93,7 +98,11 @@ class Arrivals:
             arrival = Arrival(peer, header.request, pushed(peer.member.worker, Handle(), message))
             self._all[peer, header.request] = arrival
             self._replan()
-        passing = self._may_pass(arrival)
+        elif arrival.whole is not None:
+            # A peer that uses a number again before it is answered is none of ours.
+            return None
+        again = (peer.member.worker, message.sequence) in self._in_vain
+        passing = not again and self._may_pass(arrival, Key(header.key))
         size = min(CHUNK_BYTES, header.size) if passing else header.size
         block = self._service.pool.take(size)
         intake = Intake(header.size, block, passing=passing, lane=bucket.shard)
@@ -101,26 +110,38 @@ class Arrivals:
         self._draft(Key(header.key))
         return intake
 
-    def seen(self, push: AdmittedPush) -> Mapping[Key, int]:
-        """Return which buckets of a whole push were checked on the way: each one's first bad value, or -1."""
+    def came(self, push: AdmittedPush) -> Mapping[Key, int]:
+        """Take note that a push is whole; return what was checked on the way: each bucket's first bad value, or -1."""
         arrival = self._all.get(push.origin)
-        return {} if arrival is None else {key: i.bad for key, i in arrival.intakes.items()}
+        if arrival is None:
+            return {}
+        arrival.whole = push
+        return {key: intake.bad for key, intake in arrival.intakes.items()}
 
-    def accepted(self, push: AdmittedPush) -> None:
-        """Take note that the engine is about to hear of a push: it is whole and good."""
+    def accepted(self, push: AdmittedPush, now: float) -> bool:
+        """Take note that the engine is about to hear of a push: it is whole and good.
+
+        Returns whether its values are still there. They are lost if they are in a draft alone and the round will not
+        close with them as it was foreseen, because somebody has left or a weight is another one now.
+        """
         arrival = self._all.get(push.origin)
-        if arrival is not None:
-            arrival.push = push
+        if arrival is None:
+            return True
+        if arrival.passing and not self._as_foreseen(arrival, now):
+            self._in_vain.add((push.member.worker, push.message.sequence))
+            return False
+        arrival.push = push
+        return True
 
     def gone(self, push: AdmittedPush) -> None:
         """Forget a push that is answered."""
         arrival = self._all.get(push.origin)
-        if arrival is not None:
+        if arrival is not None and arrival.whole in (None, push):
             self._forget(arrival)
 
     def lost(self, peer: Peer) -> None:
         """Forget what a connection did not bring to its end."""
-        for arrival in [a for a in self._all.values() if a.peer is peer and a.push is None]:
+        for arrival in [a for a in self._all.values() if a.peer is peer and a.whole is None]:
             self._forget(arrival)
 
     def holds_back(self, push: AdmittedPush) -> bool:
@@ -153,6 +174,7 @@ class Arrivals:
     def close_round(self, used: Mapping[Key, BucketDraft]) -> None:
         """Give up all drafts but those whose memory is published."""
         self._drop(used)
+        self._in_vain.clear()
 
     def close(self) -> None:
         """Give up everything."""
@@ -174,19 +196,32 @@ class Arrivals:
         ):
             return
         workers, weights = found
-        self._plan = _Plan([by_worker[worker] for worker in workers], weights)
+        self._plan = _Plan([by_worker[worker] for worker in workers], workers, weights)
 
     # A push that all others wait for need not be kept: only its own failure could make the draft void.
-    def _may_pass(self, arrival: Arrival) -> bool:
+    def _may_pass(self, arrival: Arrival, key: Key) -> bool:
         plan = self._plan
-        return plan is not None and all(
-            (other is arrival) != (other.push is not None) for other in plan.arrivals
+        if plan is None or arrival not in plan.arrivals:
+            return False
+        others = [other for other in plan.arrivals if other is not arrival]
+        return all(other.push is not None and key in other.intakes for other in others) and (
+            arrival.passing or self._as_foreseen(arrival, self._loop.time())
+        )
+
+    # Whether the round closes as planned with this push, which is the last one of the plan.
+    def _as_foreseen(self, arrival: Arrival, now: float) -> bool:
+        plan = self._plan
+        return (
+            plan is not None
+            and arrival in plan.arrivals
+            and self._service.engine.preview([arrival.announced], now)
+            == (plan.workers, plan.weights)
         )
 
     # Begin the draft of a bucket of which every push of the round has begun to come.
     def _draft(self, key: Key) -> None:
         plan, service = self._plan, self._service
-        if plan is None:
+        if plan is None or key in plan.drafts:
             return
         intakes = [a.intakes[key] for a in plan.arrivals if key in a.intakes]
         if len(intakes) < len(plan.arrivals):

@@ -125,7 +125,7 @@ class BucketDraft:
     Args:
         old: float32, shape (n,). The published values.
         fresh: Memory for the next ones.
-        intakes: The pushes in worker order.
+        intakes: The pushes in worker order; one of them has not brought a chunk yet.
         weights: What each is worth.
         gain: What their sum is multiplied by.
 
@@ -165,6 +165,7 @@ class BucketDraft:
         self._todo = old.size
         here = [intake.chunks for intake in intakes]
         self._missing = [sum(n >= m for m in here) for n in range(-(-len(fresh) // CHUNK_BYTES))]
+        assert all(self._missing), "a chunk that is here from all would never be computed"
         for intake in intakes:
             intake.draft = self
 

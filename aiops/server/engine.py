@@ -118,7 +118,8 @@ class Engine:
                 return None
             views[push.worker] = self._view_of(push, now)
             clocks.setdefault(push.worker, Clock(0))
-        if not self.started and len(views.keys() | self._live()) < self.min_workers:
+        present = self._live() | (views.keys() & self._members.keys())
+        if not self.started and len(present) < self.min_workers:
             return None
         view = RoundView(version=self.version, held=views, clocks=clocks, now=now)
         if not views or set(self.sync.ready(view)) != views.keys():
@@ -223,7 +224,7 @@ class Engine:
                 self.started = self.n_pushed >= self.min_workers
                 if not self.started:
                     break
-            ready = self.sync.ready(self._view(now))
+            ready = self.sync.ready(self._view(now)) if self._held else ()
             if not ready:
                 break
             # In worker order: float sums come out the same whoever was first.
@@ -239,6 +240,8 @@ class Engine:
         return actions
 
     def _admit_early(self, now: float) -> None:
+        if not self._early:
+            return
         for worker in sorted(self._early.keys() - self._held.keys()):
             self._hold(self._early.pop(worker), now)
 

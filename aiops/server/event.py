@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from aiops.errors import Refused
 from aiops.types import Version, WorkerId
@@ -19,22 +20,19 @@ class Handle:
 # -- events --
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True):
     """A worker is a member now; it is waited for from its first accepted push on."""
 
     worker: WorkerId
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(msgspec.Struct, frozen=True):
     """A worker is gone for good: it left, or its lease ended."""
 
     worker: WorkerId
 
 
-@dataclass(frozen=True, slots=True)
-class Pushed:
+class Pushed(msgspec.Struct, frozen=True):
     """A whole and valid push has arrived.
 
     Attributes:
@@ -58,13 +56,11 @@ class Pushed:
     sync_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(msgspec.Struct, frozen=True):
     """The merge that was asked for is done and published."""
 
 
-@dataclass(frozen=True, slots=True)
-class MergeFailed:
+class MergeFailed(msgspec.Struct, frozen=True):
     """The merge that was asked for would not give finite parameters; nothing changed."""
 
     error: Refused
@@ -76,16 +72,14 @@ Event: TypeAlias = Joined | Left | Pushed | Merged | MergeFailed
 # -- actions --
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(msgspec.Struct, frozen=True):
     """Add ``sum weight * push`` to the parameters and publish them; then report Merged or MergeFailed."""
 
     handles: tuple[Handle, ...]
     weights: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A push is part of ``version``; its worker may be told now."""
 
     handle: Handle
@@ -95,8 +89,7 @@ class Answer:
     n_merged: int
 
 
-@dataclass(frozen=True, slots=True)
-class Decline:
+class Decline(msgspec.Struct, frozen=True):
     """A push will not be merged."""
 
     handle: Handle

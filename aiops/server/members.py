@@ -10,6 +10,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
+
 from aiops.errors import Refused
 from aiops.types import Version, WorkerId
 
@@ -23,8 +25,7 @@ WINDOW = 64
 MAX_DEPARTED = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(msgspec.Struct, frozen=True):
     """The push is merged in ``version``."""
 
     version: Version

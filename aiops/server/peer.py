@@ -85,7 +85,12 @@ class Peer:
             return None
         announced = self.session.announced(header)
         if isinstance(announced, Push):
-            landing = self._owner.land(self, header, announced)
+            try:
+                landing = self._owner.land(self, header, announced)
+            except Exception as error:
+                # Of a policy's, which is asked beforehand.
+                self._owner.fail(error)
+                return None
             if landing is not None:
                 return landing
         block = self._pool.take(header.size)

@@ -55,6 +55,7 @@ class MergeJob:
         """Compute ``fresh = old + gain * sum weight * push``, summing in the order of the pushes."""
         for key, block in self.fresh.items():
             draft = self._drafts.get(key)
+            assert draft is None or draft.complete or draft.bad >= 0
             position = draft.bad if draft is not None else self._merge(key, block.float32())
             if position >= 0 and self.bad is None:
                 self.bad = (key, position)

@@ -105,3 +105,11 @@ class Listener(Protocol):
 
     async def close(self) -> None:
         """Stop accepting; existing connections live on."""
+
+
+def address(name: object) -> str:
+    """Return a socket's name, as systems give it, for people."""
+    if isinstance(name, tuple) and len(name) >= 2:
+        host, port = name[0], name[1]
+        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return "unknown peer"

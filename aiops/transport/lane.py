@@ -183,12 +183,13 @@ class Lane:
             while not self._closing:
                 self._take_on(selector)
                 self._serve(selector)
-            for move in (*self._moving, *self._coming):
-                move.sock.close()
-            for moves in (self._moving, self._coming, self._eager):
-                moves.clear()
+        for move in (*self._moving, *self._coming):
+            move.sock.close()
+        # The next thread has a selector of its own, which knows none of them.
+        for moves in (self._moving, self._coming, self._eager):
+            moves.clear()
 
-    # A method of its own: while it waits, it remembers no move that is over, nor that one's memory.
+    # A method of its own, so that no name of it holds on to a move while the lane waits for the next.
     def _serve(self, selector: selectors.BaseSelector) -> None:
         eager, self._eager = self._eager, []
         for key, _ in selector.select(0 if eager else None):

@@ -13,13 +13,16 @@ import itertools
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from aiops.errors import ConnectFailed
 from aiops.transport import tcp
 from aiops.transport.base import Connection, Receiver
 from aiops.transport.handover import AVAILABLE, Link, hand_over, take_over
 from aiops.transport.shm import Options, ShmConnection
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger("aiops.transport")
 
@@ -106,6 +109,7 @@ async def connect(
     *,
     shared_memory: bool = True,
     connect_timeout_s: float = 10.0,
+    tls: ssl.SSLContext | None = None,
     **options: Unpack[tcp.Options],
 ) -> Connection:
     """Dial the addresses in order and return the first connection that stands.
@@ -113,23 +117,27 @@ async def connect(
     Args:
         addresses: Hosts and ports.
         make_receiver: Called once, when a connection stands.
-        shared_memory: Whether to try it, at every address that is this machine's, before TCP.
+        shared_memory: Whether to try it, at every address that is this machine's, before TCP. Under TLS it is not:
+            who asks for certificates is not content with the same user.
         connect_timeout_s: How long each address may take to answer.
+        tls: See :func:`aiops.transport.tcp.connect`.
         **options: See :class:`aiops.transport.tcp.TcpConnection`; shared memory has no congestion.
 
     Raises:
         ConnectFailed: None of them answered; the message says why for each.
+        Rejected: See :func:`aiops.transport.tcp.connect`.
+        BadHandshake: See there.
     """
+    if not shared_memory or tls is not None:
+        return await tcp.connect(
+            addresses, make_receiver, connect_timeout_s=connect_timeout_s, tls=tls, **options
+        )
     reasons = []
     for address in addresses:
-        if shared_memory:
-            with contextlib.suppress(ConnectFailed):
-                return await connect_shared(
-                    address,
-                    make_receiver,
-                    connect_timeout_s=connect_timeout_s,
-                    **_shared(options),
-                )
+        with contextlib.suppress(ConnectFailed):
+            return await connect_shared(
+                address, make_receiver, connect_timeout_s=connect_timeout_s, **_shared(options)
+            )
         try:
             return await tcp.connect(
                 [address], make_receiver, connect_timeout_s=connect_timeout_s, **options
@@ -184,6 +192,7 @@ async def listen(
     *,
     made: Callable[[Receiver, Connection], None],
     shared_memory: bool = True,
+    tls: ssl.SSLContext | None = None,
     **options: Unpack[tcp.Options],
 ) -> Listener:
     """Bind and accept; port 0 takes a free one.
@@ -193,7 +202,8 @@ async def listen(
         port: TCP port, 0..65535.
         make_receiver: Called for every accepted connection.
         made: Told of every accepted connection, with its receiver, before the first byte.
-        shared_memory: Whether workers on this machine may come that way.
+        shared_memory: Whether workers on this machine may come that way; under TLS they may not.
+        tls: See :func:`aiops.transport.tcp.listen`.
         **options: See :func:`connect`.
 
     Raises:
@@ -208,9 +218,9 @@ async def listen(
         made(receiver, connection)
         connection.start()
 
-    listener = await tcp.listen(host, port, make_receiver, made=made, **options)
+    listener = await tcp.listen(host, port, make_receiver, made=made, tls=tls, **options)
     doors = []
-    if AVAILABLE and shared_memory:
+    if AVAILABLE and shared_memory and tls is None:
         for at in listener.addresses:
             try:
                 doors.append(Door(_name(*at), accepted))

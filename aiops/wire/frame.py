@@ -27,6 +27,10 @@ HEADER_BYTES = HEADER.size
 # Control payloads are small by design; a larger one is a peer that is not ours.
 CONTROL_BYTES = 64 * 1024
 
+# What somebody hears who speaks TLS to a port without it, or the reverse: a TLS record with the alert "unexpected
+# message", which means the same to either of them.
+TLS_ALERT = bytes((0x15, 0x03, 0x01, 0, 2, 2, 10))
+
 # 10^5 tensors with names of 60 characters make a table of about 9 MB.
 TABLE_BYTES = 64 * 1024 * 1024
 
@@ -141,13 +145,16 @@ def check_magic(head: bytes) -> None:
     """
     if head == MAGIC:
         return
-    if head[:2] == b"\x16\x03":
+    tls = head[:2] == b"\x16\x03"
+    if tls:
         hint = ", this looks like TLS on a plain port"
+    elif head[:2] == TLS_ALERT[:2]:
+        hint = ", this looks like a port with TLS, whose url begins with aiops+tls://"
     elif head.isalpha() and head.isupper():
         hint = ", this looks like an HTTP request"
     else:
         hint = ""
-    raise BadHandshake(f"stream starts with {head!r}, a frame starts with {MAGIC!r}{hint}")
+    raise BadHandshake(f"stream starts with {head!r}, a frame starts with {MAGIC!r}{hint}", tls=tls)
 
 
 def parse_header(data: memoryview, max_frame_bytes: int) -> Header:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -81,52 +82,60 @@ def pack(table: Table, tensors: Mapping[str, object], out: NDArray[np.float32]) 
             values.reshape(entry.shape)[...] = arrays[entry.name]
 
 
-def unpack(table: Table, flat: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+def unpack(table: Table, flat: NDArray[np.float32]) -> Tensors:
     """Return the tensors of a flat vector by name: float32 ones as views of it, others converted."""
     tensors: dict[str, NDArray[Any]] = {}
+    plain = True
     for entry in table.tensors:
         values = flat[entry.offset : entry.offset + entry.size].reshape(entry.shape)
-        tensors[entry.name] = values if entry.dtype in PLAIN else values.astype(entry.dtype)
-    return tensors
+        if entry.dtype not in PLAIN:
+            values, plain = values.astype(entry.dtype), False
+        tensors[entry.name] = values
+    return Tensors(table, flat if plain else None, tensors)
+
+
+class Tensors(dict[str, NDArray[Any]]):
+    """Tensors by name that are views of one flat vector, unless somebody has put others in.
+
+    Attributes:
+        table: Whose tensors they are.
+        flat: float32, shape (table.size,); None where a tensor had to be converted.
+    """
+
+    __slots__ = ("_names", "_views", "flat", "table")
+
+    def __init__(
+        self, table: Table, flat: NDArray[np.float32] | None, views: dict[str, NDArray[Any]]
+    ) -> None:
+        super().__init__(views)
+        self.table = table
+        self.flat = flat
+        self._names = list(views)
+        self._views = list(views.values())
+
+    @property
+    def untouched(self) -> bool:
+        """Whether every tensor is still the view that it was."""
+        return list(self) == self._names and all(map(operator.is_, self.values(), self._views))
 
 
 def flat_of(table: Table, tensors: Mapping[str, object], what: str) -> NDArray[np.float32]:
-    """Return the one flat vector whose views the tensors are, as :func:`unpack` makes them; nothing is copied.
+    """Return the flat vector of which the tensors are views, as :func:`unpack` makes them; nothing is copied.
 
     Raises:
-        ShapeMismatch: They are not the table's tensors, or do not lie one behind the other in one float32 vector.
+        ShapeMismatch: They are not, or not of this table.
     """
-    first = tensors.get(table.tensors[0].name) if table.tensors else None
-    flat = first.base if isinstance(first, np.ndarray) else None
-    fits = (
-        isinstance(flat, np.ndarray)
-        and flat.shape == (table.size,)
-        and len(tensors) == len(table.tensors)
-    )
-    if not fits:
+    if not (isinstance(tensors, Tensors) and tensors.table is table and tensors.untouched):
         raise ShapeMismatch(
-            f"{what} is not made of views of one float32 vector of {table.size} values, "
-            "as empty() and sync() return them"
+            f"{what} is not what empty(), init(), pull() or sync() of this client returned, with its arrays: "
+            "only those lie in one vector and can be lent"
         )
-    assert isinstance(flat, np.ndarray)
-    start = flat.__array_interface__["data"][0]
-    for entry in table.tensors:
-        tensor = tensors.get(entry.name)
-        if not (
-            isinstance(tensor, np.ndarray)
-            and tensor.base is flat
-            and tensor.dtype == np.float32
-            and tensor.shape == tuple(entry.shape)
-            and tensor.flags.c_contiguous
-            and (
-                not entry.size or tensor.__array_interface__["data"][0] == start + 4 * entry.offset
-            )
-        ):
-            raise ShapeMismatch(
-                f"{what}'s tensor {entry.name!r} does not lie in one float32 vector with the others, "
-                "as those of empty() and sync() do"
-            )
-    return flat
+    if tensors.flat is None:
+        odd = next(entry for entry in table.tensors if entry.dtype not in PLAIN)
+        raise ShapeMismatch(
+            f"{what} has tensor {odd.name!r} in {odd.dtype}, which is converted: only float32 can be lent"
+        )
+    return tensors.flat
 
 
 def check_vector(table: Table, vector: NDArray[Any], what: str) -> None:

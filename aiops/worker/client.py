@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aiops.errors import ShapeMismatch
 from aiops.types import Version
 from aiops.wire.table import Table
-from aiops.worker.bucket import PLAIN, check_start, flat_of, pack, specs_of, unpack
+from aiops.worker.bucket import check_start, flat_of, pack, specs_of, unpack
 from aiops.worker.flat import FlatClient
 from aiops.worker.ticket import Ticket
 
@@ -111,19 +110,16 @@ class Client(FlatClient):
     def empty(self) -> Tensors:
         """Return arrays of undefined values for all tensors, for updates that are sent without a copy.
 
-        They are float32, views of one vector in the order of the agreed table. Tensors of another dtype are converted
-        on the way, so that with one of them nothing can be lent.
+        They are views of one float32 vector in the order of the agreed table; write into them, and do not put other
+        arrays in their place.
 
         Raises:
             LocalProtocolError: Nothing is agreed yet.
-            ShapeMismatch: A tensor is not float32 (or bfloat16, which numpy does not know).
+            ShapeMismatch: A tensor is not float32: it is converted on the way, and nothing can be lent.
         """
-        for entry in self.table.tensors:
-            if entry.dtype not in PLAIN:
-                raise ShapeMismatch(
-                    f"tensor {entry.name!r} is {entry.dtype}, which is converted: only float32 can be lent"
-                )
-        return unpack(self.table, self._spares.take())
+        tensors = unpack(self.table, self._spares.take())
+        flat_of(self.table, tensors, "what empty() makes")
+        return tensors
 
     def sync(
         self,

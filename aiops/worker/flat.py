@@ -25,8 +25,6 @@ from aiops.worker.request import InitRequest, PullRequest, StatusRequest
 from aiops.worker.spare import Spares
 from aiops.worker.ticket import Snapshot, Ticket
 
-Tensors = dict[str, NDArray[Any]]
-
 
 class FlatClient:
     """One worker's connection to a parameter server, for callers that keep a flat vector themselves.

@@ -163,10 +163,10 @@ class Line:
         self._session.close()
         lost = error or ConnectionLost("the connection was closed")
         if not self._welcome.done():
-            # With TLS 1.3 a rejected certificate shows up only as this.
+            # With TLS 1.3 a rejected certificate shows up only here.
             self._welcome.set_exception(
                 lost
-                if isinstance(lost, ProtocolError | DeadlineExceeded)
+                if isinstance(lost, ProtocolError | DeadlineExceeded | Rejected)
                 else ConnectionLost(f"the server hung up before its welcome: {lost}")
             )
         self._fail(lost)

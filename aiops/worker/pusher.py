@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiops.codec.base import DENSE, Codec, Residual
-from aiops.errors import Busy, ConnectionLost, LocalProtocolError, NotFinite
+from aiops.errors import Busy, ConnectionLost, LocalProtocolError, NotFinite, ShapeMismatch
 from aiops.wire.message import Push
 from aiops.wire.table import Table
 from aiops.worker.bucket import check_finite, check_out, check_vector
@@ -51,13 +51,14 @@ class Pusher:
         codec: What an update looks like on the wire.
         plain: What running statistics look like there: averages cannot be sent in parts or late.
         sequences: Numbers for pushes, ascending, none used before in this life of the worker.
-
-    Attributes:
-        residuals: What compression left behind, by key; None where nothing is kept.
     """
 
     def __init__(self, link: Link, codec: Codec, plain: Codec, sequences: Iterator[int]) -> None:
-        self.residuals: dict[int, Residual | None] = {}
+        self._residuals: dict[int, Residual | None] = {}
+        # Residuals that were replaced, or belong to a push that was refused: the next ones go to their memory. What
+        # has been shown to others stays theirs.
+        self._spares: dict[int, Residual | None] = {}
+        self._shown = 0
         self._link = link
         self._codec = codec
         self._plain = plain
@@ -67,9 +68,17 @@ class Pusher:
         self._waiting: deque[_Waiting] = deque()
         self._wake = asyncio.Event()
 
+    @property
+    def residuals(self) -> dict[int, Residual | None]:
+        """What compression left behind, by key; None where nothing is kept. The arrays never change."""
+        # Two, as a push may be taken between this line and the next when another thread asks.
+        self._shown = 2
+        return self._residuals
+
     def agree(self, table: Table) -> None:
         """Begin with fresh residuals for the buckets of this table."""
-        self.residuals = {
+        self._spares = {}
+        self._residuals = {
             key: None if bucket.averaged else self._codec.init(bucket.size)
             for key, bucket in enumerate(table.buckets)
         }
@@ -81,14 +90,14 @@ class Pusher:
             LocalProtocolError: A key or a size is not the table's.
         """
         for key, rest in residuals.items():
-            own = self.residuals.get(key)
+            own = self._residuals.get(key)
             size = "none" if own is None else own.size
             if size != rest.size:
                 raise LocalProtocolError(
                     f"residual of key {key} has {rest.size} values, {size} due"
                 )
         for key, rest in residuals.items():
-            self.residuals[key] = np.array(rest, np.float32)
+            self._residuals[key] = np.array(rest, np.float32)
 
     def put(
         self,
@@ -104,7 +113,7 @@ class Pusher:
         ``checked`` says that NaN and infinity are looked for elsewhere: by the codec or the server.
 
         Raises:
-            ShapeMismatch: ``update`` or ``out`` is not laid out like the table's flat vector.
+            ShapeMismatch: ``update`` or ``out`` is not laid out like the table's flat vector, or they share memory.
             NotFinite: The update holds NaN or infinity.
             LocalProtocolError: A count is negative.
             Busy: Too many wait already.
@@ -113,6 +122,10 @@ class Pusher:
         if not checked:
             check_finite(table, update, "update")
         check_out(table, out)
+        if out is not None and np.may_share_memory(update, out):
+            raise ShapeMismatch(
+                "update and out share memory, the model would land in what may have to be sent again"
+            )
         if min(message.base, message.n_samples, message.n_steps) < 0:
             raise LocalProtocolError(
                 f"base is {message.base}, n_samples {message.n_samples} and n_steps "
@@ -186,12 +199,17 @@ class Pusher:
             )
         )
 
-    # A push that was refused leaves the old residuals to the next one.
+    # A push that was refused leaves the old residuals to the next one, and its own are of no use.
     def _answered(self, waiting: _Waiting) -> None:
         if self._closed or self._waiting[0] is not waiting:
             return
+        residuals = dict(enumerate(waiting.residuals))
         if waiting.ticket.exception() is None:
-            self.residuals = dict(enumerate(waiting.residuals))
+            self._spares = {} if self._shown else self._residuals
+            self._shown = max(0, self._shown - 1)
+            self._residuals = residuals
+        else:
+            self._spares.update(residuals)
         self._waiting.popleft()
         if self._waiting:
             self._begin()
@@ -203,7 +221,9 @@ class Pusher:
             part = update[bucket.start : bucket.stop]
             try:
                 codec = self._plain if bucket.averaged else self._codec
-                arrays, residual = codec.encode(part, self.residuals[key])
+                # A spare is taken out: this may go on in a thread after its push was cancelled.
+                spare = self._spares.pop(key, None)
+                arrays, residual = codec.encode(part, self._residuals[key], spare=spare)
             except NotFinite as error:
                 raise NotFinite(f"key {key}: {error}") from None
             payload.append(arrays)

@@ -163,6 +163,24 @@ def test_inputs_are_left_untouched(codec, n):
 
 @each_codec
 @each_size
+def test_a_spare_changes_where_the_residual_lies_and_nothing_else(codec, n):
+    update, residual = update_of(n), codec.init(n)
+    if residual is not None:
+        residual += update_of(n, seed=3)
+    before = update.copy(), None if residual is None else residual.copy()
+    spare = None if residual is None else np.full(n, np.nan, np.float32)
+    parts, rest = codec.encode(update, residual, spare=spare)
+    fresh_parts, fresh = codec.encode(update, residual)
+    assert payload_of(parts) == payload_of(fresh_parts)
+    np.testing.assert_array_equal(update, before[0])
+    if residual is not None:
+        np.testing.assert_array_equal(residual, before[1])
+        np.testing.assert_array_equal(rest, fresh)
+        assert not any(np.shares_memory(part, spare) for part in parts)
+
+
+@each_codec
+@each_size
 def test_payload_bytes_is_the_truth(codec, n):
     parts, _ = codec.encode(update_of(n), codec.init(n))
     assert codec.payload_bytes(n) == sum(part.nbytes for part in parts)

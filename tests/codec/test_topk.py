@@ -154,8 +154,18 @@ def test_an_overflow_of_the_memory_is_refused():
 
 
 def test_other_faults_of_the_kernel_are_not_disguised():
-    with pytest.raises(ValueError, match="x has 2 dimensions, it must have 1"):
+    with pytest.raises(ValueError, match="has 2 dimensions, it must have 1"):
         topk(0.5).encode(np.ones((2, 2), F32), None)
+
+
+def test_a_spare_receives_the_residual():
+    update, old, spare = np.array([1.0, 5.0, -2.0], F32), np.ones(3, F32), np.full(3, np.nan, F32)
+    (index, value), residual = topk(0.3).encode(update, old, spare=spare)
+    assert residual is spare
+    assert (index.tolist(), value.tolist(), residual.tolist()) == ([1], [6.0], [2.0, 0.0, -1.0])
+    assert (update.tolist(), old.tolist()) == ([1.0, 5.0, -2.0], [1.0] * 3)
+    with pytest.raises(ValueError, match="out has 2 values, it must have 3"):
+        topk(0.3).encode(update, old, spare=spare[:2])
 
 
 @pytest.mark.parametrize("bad", [0, 0.0, -0.1, 1.01, float("nan"), float("inf"), True, "0.1", None])

@@ -55,6 +55,21 @@ ARGUMENTS = {
     "select_topk x": (lambda a: kernels.select_topk(a, 1), np.float32, "x", "read"),
     "select_topk index": (lambda a: kernels.select_topk(f32(), N, index=a), np.uint32, "index", "out"),
     "select_topk value": (lambda a: kernels.select_topk(f32(), N, value=a), np.float32, "value", "out"),
+    "feedback_topk residual": (
+        lambda a: kernels.feedback_topk(a, f32(), 1), np.float32, "residual", "read"
+    ),
+    "feedback_topk update": (
+        lambda a: kernels.feedback_topk(f32(), a, 1), np.float32, "update", "match"
+    ),
+    "feedback_topk out": (
+        lambda a: kernels.feedback_topk(f32(), f32(), 1, out=a), np.float32, "out", "out"
+    ),
+    "feedback_topk index": (
+        lambda a: kernels.feedback_topk(f32(), f32(), N, index=a), np.uint32, "index", "out"
+    ),
+    "feedback_topk value": (
+        lambda a: kernels.feedback_topk(f32(), f32(), N, value=a), np.float32, "value", "out"
+    ),
     "scatter_add acc": (lambda a: kernels.scatter_add(a, u32(), f32()), np.float32, "acc", "write"),
     "scatter_add index": (lambda a: kernels.scatter_add(f32(), a, f32()), np.uint32, "index", "read"),
     "scatter_add value": (lambda a: kernels.scatter_add(f32(), u32(), a), np.float32, "value", "match"),

@@ -66,6 +66,13 @@ def test_every_alignment_gives_the_same_bits(label, shifts, level):
     assert_twins_agree(label, [noise(300, seed) for seed in range(5)], level, shifts)
 
 
+@each_level
+@pytest.mark.parametrize("label", ["merge", "swap_update"])
+def test_what_exceeds_the_caches_gives_the_same_bits(label, level):
+    n = 8 * 2**20 // 16 + 5
+    assert_twins_agree(label, [noise(n, seed) for seed in range(4)], level, (4, 5))
+
+
 @each_kernel
 @given(vectors(5))
 def test_anything_gives_the_same_bits(label, arrays):

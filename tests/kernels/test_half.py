@@ -1,4 +1,3 @@
-import ctypes
 import math
 import struct
 
@@ -10,9 +9,9 @@ from hypothesis.extra import numpy as hnp
 
 from aiops import kernels
 from aiops.kernels import _backend, reference
+from tests.kernels.kit import LEVELS, noise, on_level, rounded, shifted
 
 KINDS = ["float16", "bfloat16"]
-LEVELS = range(_backend.topk.simd_level() + 1) if kernels.COMPILED else [None]
 EVERY_HALF = np.arange(2**16, dtype=np.uint16)
 
 # Widened halves and what lies just beside them, where rounding decides, besides arbitrary floats.
@@ -25,11 +24,6 @@ near_float16 = st.tuples(st.integers(0, 2**19 - 1), st.integers(-1, 1)).map(
 raw = hnp.arrays(
     "u4", st.integers(0, 50), elements=near_halves | near_float16 | st.integers(0, 2**32 - 1)
 )
-
-
-def rounded(number):
-    """A double rounded to float32: with it, plain Python arithmetic is float32 arithmetic."""
-    return ctypes.c_float(number).value
 
 
 def number_of(half, kind):
@@ -130,6 +124,22 @@ def test_every_instruction_set_gives_the_same_bits_at_every_size(kind, n):
     reference.to_half(x, kind == "bfloat16", want)
     for level in LEVELS:
         np.testing.assert_array_equal(encoded(x, kind, level), want)
+
+
+@pytest.mark.parametrize("shift", [0, 1, 8, 13])
+@pytest.mark.parametrize("n", [100, 8 * 2**20 // 6 + 21])
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_alignment_gives_the_same_bits_within_the_caches_and_beyond(kind, level, n, shift):
+    x = shifted(noise(n), shift)
+    bits, back = np.empty(n, np.uint16), np.empty(n, np.float32)
+    reference.to_half(x, kind == "bfloat16", bits)
+    reference.from_half(bits, kind == "bfloat16", back)
+    mine, widened = shifted(np.zeros_like(bits), shift), shifted(np.zeros_like(x), shift)
+    on_level(_backend.half.to_half, x, kind == "bfloat16", mine, level=level)
+    on_level(_backend.half.from_half, mine, kind == "bfloat16", widened, level=level)
+    np.testing.assert_array_equal(mine, bits)
+    np.testing.assert_array_equal(widened, back)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -145,3 +145,15 @@ def test_a_sum_of_finite_values_that_overflows_is_found():
 def test_merge_checked_needs_a_weight_for_every_array():
     with pytest.raises(ValueError, match="there are 1 weights, the arrays are 0"):
         kernels.merge_checked(noise(3), [], [0.5], out=noise(3))
+
+
+@pytest.mark.big
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not kernels.COMPILED, reason="numpy would need several copies of 8 GiB")
+def test_positions_beyond_31_bits():
+    n = 2**31 + 8
+    # Untouched zeros take no memory; `out` takes 8 GiB.
+    x, out = np.zeros(n, np.float32), np.empty(n, np.float32)
+    x[-2:] = 3, np.inf
+    assert kernels.merge_checked(x, [x], [0.5], out=out, bypass=True) == n - 1
+    assert out[-2] == 4.5

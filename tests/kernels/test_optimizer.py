@@ -6,7 +6,8 @@ from aiops import kernels
 from aiops.kernels import _backend, reference
 from tests.kernels.kit import LEVELS, assert_same_bits, noise, on_level, vectors, weights
 
-SIZES = [0, 1, 15, 16, 17, 63, 64, 65, 1000]
+# The last one is written past the caches.
+SIZES = [0, 1, 15, 16, 17, 63, 64, 65, 1000, 8 * 2**20 // 12 + 7]
 
 each_level = pytest.mark.parametrize("level", LEVELS)
 

@@ -83,6 +83,20 @@ def test_what_is_sent_plus_what_is_left_is_the_sum_bit_for_bit(x, data):
 
 
 @each_level
+@pytest.mark.parametrize("exponent", [-126, -100, 0, 7, 100, 120])
+def test_values_beside_every_half_get_the_codes_of_the_division(exponent, level):
+    # 31 scales of one size, and under each of them the floats next to every half of a code.
+    mantissas = np.random.default_rng(exponent + 200).uniform(1, 2, 31)
+    scales = np.ldexp(mantissas, exponent).astype(np.float32)
+    halves = (np.arange(-253, 254, 2) / 2)[:, None] * scales.astype(np.float64)[:, None, None]
+    beside = halves * (1 + np.arange(-7, 8) * 2.0**-24)
+    x = np.zeros((31, INT8_BLOCK), np.float32)
+    x[:, : beside[0].size] = beside.reshape(31, -1)
+    x[:, -1] = scales * np.float32(127)
+    assert_same_encoding(encoded(x.reshape(-1), level), twin_of(x.reshape(-1)))
+
+
+@each_level
 @each_size
 @pytest.mark.parametrize("shift", [0, 1, 13])
 def test_every_size_and_alignment(n, shift, level):
@@ -199,3 +213,18 @@ def test_first_code_is_where_a_plain_search_finds_it(codes, code):
 def test_a_code_has_eight_bits(code):
     with pytest.raises(ValueError, match=f"code is {code}, it must be in -128..127"):
         kernels.first_code(np.zeros(3, "i1"), code)
+
+
+@pytest.mark.big
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not kernels.COMPILED, reason="numpy would need several copies of 8 GiB")
+def test_positions_beyond_31_bits():
+    n = 2**31 + 8
+    # Untouched zeros take no memory; the codes take 2 GiB.
+    x, scales, codes = np.zeros(n, np.float32), np.empty(blocks(n), np.float32), np.empty(n, "i1")
+    x[-2:] = 127, np.nan
+    assert kernels.to_int8(x, scales=scales, codes=codes) == n - 1
+    x[-1] = -2
+    assert kernels.to_int8(x, scales=scales, codes=codes) == -1
+    assert codes[-3:].tolist() == [0, 127, -2]
+    assert kernels.first_code(codes, -2) == n - 1

@@ -32,7 +32,21 @@ def hand():
     return connect
 
 
+@pytest.fixture(autouse=True)
+def a_megabyte_goes_to_a_thread(monkeypatch):
+    """Bulk is small here, so that tests of threads stay quick."""
+    monkeypatch.setattr("aiops.server.merger.INLINE_BYTES", 1 << 20)
+
+
 @pytest.fixture
 def threads(monkeypatch):
     """What goes to a shard's thread waits until the test says so."""
     return Threads(monkeypatch)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Drafts of buckets of a kilobyte, chunk by chunk of 256 bytes: the same paths as with megabytes."""
+    for room in ("draft", "arrival", "shard"):
+        monkeypatch.setattr(f"aiops.server.{room}.CHUNK_BYTES", 256)
+    monkeypatch.setattr("aiops.server.arrival.DRAFTED_BYTES", 1024)

@@ -25,6 +25,7 @@ class Broken:
         self.where = where
         self.broken = False
         self.max_staleness = None
+        self.barrier = True
         self.overlap = False
 
     def check(self, here):

@@ -18,7 +18,7 @@ else:
 SHARED = ("shm", "shm with lanes") if AVAILABLE else ()
 GROUNDS = {
     f"{transport}-{name}": Ground(transport, make_loop)
-    for transport in ("tcp", "tcp with lanes", *SHARED, "memory")
+    for transport in ("tcp", "tcp with lanes", "tls", *SHARED, "memory")
     for name, make_loop in LOOPS.items()
 }
 GROUNDS["memory-virtual"] = Ground("memory", VirtualLoop)

@@ -14,6 +14,7 @@ from aiops.transport.memory import MemoryNetwork
 from aiops.transport.stream import StreamConnection
 from aiops.wire.frame import Header, Kind, frame_bytes
 from aiops.wire.reader import Landing
+from tests.certificates import contexts
 
 MIB = 1024 * 1024
 LIMIT = 256 * MIB
@@ -112,6 +113,8 @@ class Ground:
     def network(self):
         if self.transport == "memory":
             return MemoryNet()
+        if self.transport == "tls":
+            return TcpNet(contexts=contexts())
         make = ShmNet if self.transport.startswith("shm") else TcpNet
         return make(lanes=2 if self.transport.endswith("with lanes") else 0)
 
@@ -142,20 +145,21 @@ class Ground:
 
 
 class TcpNet:
-    """TCP over loopback, on a port that the system chooses."""
+    """TCP over loopback, with mutual TLS or without, on a port that the system chooses."""
 
-    def __init__(self, lanes=0):
+    def __init__(self, lanes=0, contexts=(None, None)):
+        self._contexts = contexts
         self._lanes = [
             [Lane(f"{end} {number}") for number in range(lanes)] for end in ("near", "far")
         ]
 
     async def listen(self, make_receiver, *, port=0, **options):
-        options = {"lanes": self._lanes[1], **options}
+        options = {"lanes": self._lanes[1], "tls": self._contexts[0], **options}
         self.listener = await tcp.listen("127.0.0.1", port, make_receiver, **options)
         return self.listener
 
     async def connect(self, make_receiver, **options):
-        options = {"lanes": self._lanes[0], **options}
+        options = {"lanes": self._lanes[0], "tls": self._contexts[1], **options}
         return await tcp.connect(self.listener.addresses, make_receiver, **options)
 
     def close(self):

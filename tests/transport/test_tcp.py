@@ -19,7 +19,7 @@ from aiops.errors import (
 )
 from aiops.transport import tcp
 from aiops.transport.stream import STAGED_BYTES
-from aiops.wire.frame import MAGIC
+from aiops.wire.frame import MAGIC, TLS_ALERT
 from tests.transport.kit import (
     MIB,
     OPTIONS,
@@ -73,7 +73,8 @@ async def test_a_stranger_at_the_port_is_named_and_hung_up_on(noise, hint):
             await loop.sock_connect(stranger, address)
             await loop.sock_sendall(stranger, noise)
             with contextlib.suppress(ConnectionResetError):
-                assert await loop.sock_recv(stranger, 100) == b""
+                # Whoever speaks TLS is answered in TLS.
+                assert await loop.sock_recv(stranger, 100) == (TLS_ALERT if hint == "TLS" else b"")
             ((inbox, connection),) = accepted
             lost = await inbox.lost()
             assert isinstance(lost, RemoteProtocolError)

@@ -31,6 +31,9 @@ async def level_2() -> None:
         assert_type(server, aiops.Server)
         assert_type(server.url, str)
         assert_type(server.version, int)
+    tls = aiops.Tls(cert="server.pem", key="server.key", ca="ca.pem")
+    assert_type(aiops.serve(tls=tls), aiops.Server)
+    aiops.connect("aiops+tls://localhost", tls="ca.pem")  # type: ignore[arg-type]
     aiops.serve(sinc="bulk")  # type: ignore[call-arg]
     aiops.serve(shards="two")  # type: ignore[arg-type]
 

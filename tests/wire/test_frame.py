@@ -119,6 +119,11 @@ def test_a_control_frame_has_a_limit_of_its_own(kind):
     [
         pytest.param(b"GET / HTTP/1.1", "looks like an HTTP request", id="http"),
         pytest.param(b"\x16\x03\x01\x02\x00", "looks like TLS on a plain port", id="tls"),
+        pytest.param(
+            b"\x15\x03\x01\x00\x02",
+            "a port with TLS, whose url begins with aiops+tls:",
+            id="tls alert",
+        ),
         pytest.param(b"\x00\x00", r"starts with b'\x00\x00'", id="zeros"),
         pytest.param(MAGIC[::-1], "a frame starts with", id="other end first"),
     ],

@@ -5,6 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
+from aiops.codec.topk import TopK
 from aiops.errors import (
     Busy,
     ConnectionLost,
@@ -142,6 +143,36 @@ async def test_residuals_can_be_saved_and_gone_on_from():
             for wrong in ({99: saved[0]}, {0: saved[0][:3]}):
                 with pytest.raises(LocalProtocolError, match="residual of key"):
                     ps.restore_residuals(wrong)
+
+
+async def test_residuals_take_turns_in_the_same_memory(monkeypatch):
+    places, encode = [], TopK.encode
+
+    def watched(self, update, residual, *, spare=None):
+        parts, rest = encode(self, update, residual, spare=spare)
+        places.append((residual.ctypes.data, rest.ctypes.data))
+        return parts, rest
+
+    monkeypatch.setattr(TopK, "encode", watched)
+    async with cluster(bucket_bytes=4 * N) as house, house.worker("a") as ps:
+        await ps.init()
+        for _ in range(6):
+            await ps.sync({"w": np.ones(N, np.float32)})
+    assert len({rest for _, rest in places}) == 2
+    assert all(old != new for old, new in places)
+
+
+async def test_residuals_that_were_shown_never_change():
+    async with cluster() as house, house.worker("a") as ps:
+        await ps.init()
+        shown = []
+        for round_ in range(8):
+            await ps.sync({"w": np.arange(N, dtype=np.float32)})
+            if round_ % 3 == 0:
+                shown += [(rest, rest.copy()) for rest in ps.residuals().values()]
+        for rest, copy in shown:
+            np.testing.assert_array_equal(rest, copy)
+        assert len({rest.ctypes.data for rest, _ in shown}) == len(shown)
 
 
 async def test_codecs_that_keep_nothing_have_no_residuals():

@@ -20,12 +20,13 @@ from aiops.kernels.reference.half import add_half, first_nonfinite_half, from_ha
 from aiops.kernels.reference.optimizer import momentum, sgd
 from aiops.kernels.reference.quantize import add_int8, first_code, to_int8
 from aiops.kernels.reference.sparse import gather, scatter_add
-from aiops.kernels.reference.topk import select_topk
+from aiops.kernels.reference.topk import feedback_topk, select_topk
 
 __all__ = [
     "add_half",
     "add_int8",
     "copy_checked",
+    "feedback_topk",
     "first_code",
     "first_nonfinite",
     "first_nonfinite_half",

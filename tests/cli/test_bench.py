@@ -1,0 +1,131 @@
+"""``aiops bench`` as a command: what is refused, and what becomes of a run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from aiops.bench.result import encode, row
+from aiops.bench.suites import wire
+from aiops.cli import main
+
+
+def run(capsys, *arguments):
+    code = main(["bench", *arguments])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """A suite that measures nothing and finds a ratio of 2."""
+
+    async def suite(bench):
+        bench.view.say("wire: nothing: pass 1 of 3")
+        bench.put(row("wire", "nothing", "aiops", [1.0, 1.0], ratios=[1.0, 1.0]))
+        bench.put(row("wire", "nothing", "struct", [2.0, 2.0], ratios=[2.0, 2.0]))
+
+    monkeypatch.setattr(wire, "run", suite)
+
+
+def earlier(tmp_path, ratio):
+    path = tmp_path / "earlier.jsonl"
+    path.write_text(encode(row("wire", "nothing", "struct", [1.0], ratios=[ratio])))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["round-trip"], "'round-trip' is not one of 'kernels', 'wire', 'round', 'peers', 'all'"),
+        (["wire", "--against", "/nowhere/a.jsonl"], "cannot read /nowhere/a.jsonl"),
+        (["wire", "--against", __file__], "is no line of bench --json"),
+        (["wire", "--peer", "ray"], "peer 'ray' is unknown, known are ours, sockets"),
+        (["wire", "--pictures", "/nowhere"], "cannot write pictures to /nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_measured(capsys, arguments, message):
+    code, out, err = run(capsys, *arguments)
+    assert code == 2
+    assert message in " ".join(err.split())
+    assert out == ""
+
+
+def test_the_table_goes_to_stdout_and_progress_to_stderr(capsys, measured, tmp_path):
+    code, out, err = run(capsys, "wire", "--pictures", str(tmp_path))
+    assert code == 0
+    assert "congestion control" in out.splitlines()[1]
+    assert "  struct" in out
+    assert "wire: nothing\n" in err
+    assert f"picture: {tmp_path}/bench-wire.png" in err
+
+
+def test_json_is_one_line_per_result(capsys, measured, tmp_path):
+    code, out, _ = run(capsys, "wire", "--json", "--pictures", str(tmp_path))
+    head, ours, struct = map(json.loads, out.splitlines())
+    assert code == 0
+    assert head["type"] == "machine"
+    assert (ours["peer"], struct["peer"], struct["ratio"]) == ("aiops", "struct", 2.0)
+
+
+def test_without_matplotlib_there_are_no_pictures_but_a_word(
+    capsys, measured, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "aiops.bench.picture", None)
+    code, _, err = run(capsys, "wire", "--pictures", str(tmp_path))
+    assert code == 0
+    assert "no pictures" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("ratio", "code", "message"),
+    [
+        (2.0, 0, "nothing changed beyond the quartiles"),
+        (1.5, 0, "better wire: nothing, against struct: 1.50 (1.50-1.50) -> 2.00 (2.00-2.00)"),
+        (2.5, 0, "worse  wire: nothing"),
+        (3.0, 5, "1 of the ratios fell below 0.7 of what they were"),
+    ],
+)
+def test_an_earlier_run_is_compared(capsys, measured, tmp_path, ratio, code, message):
+    arguments = ("wire", "--against", earlier(tmp_path, ratio), "--pictures", str(tmp_path))
+    found, out, err = run(capsys, *arguments)
+    assert (found, message in out + err) == (code, True), out + err
+
+
+def test_what_changed_does_not_stand_among_the_lines_of_json(capsys, measured, tmp_path):
+    arguments = ("wire", "--against", earlier(tmp_path, 1.0), "--pictures", str(tmp_path))
+    _, out, err = run(capsys, *arguments, "--json")
+    assert "better wire: nothing" in err
+    assert all(json.loads(line) for line in out.splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_leaves_no_process_and_shows_what_it_has(tmp_path, number, code):
+    command = [sys.executable, "-m", "aiops", "bench", "round", "--quick", "--peer", "sockets"]
+    process = subprocess.Popen(
+        [*command, "--pictures", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr.readline().startswith("round: 16 MB")
+    while not (started := children(process.pid)):
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert "interrupted after" in err
+    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+
+
+def children(pid):
+    text = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in text.read_text().split() if int(child) != os.getpid()]

@@ -1,0 +1,269 @@
+"""Lanes: every byte to its place, none after a stop, and the loop answers meanwhile."""
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+from aiops.transport.lane import SEND_BYTES, Lane, Receive, Send
+from aiops.wire.reader import CHUNK_BYTES, Landing
+from tests.transport.kit import MIB
+from tests.transport.lanes import LARGE, WAIT_S, Told, array, drain, soon, turn, view
+
+
+@pytest.fixture
+def lane():
+    lane = Lane("lane under test")
+    yield lane
+    lane.close()
+    assert not [t for t in threading.enumerate() if t.name == "lane under test"]
+
+
+@pytest.fixture
+def pair():
+    """Make a pair of sockets: the lane's, and the test's, which blocks."""
+    with contextlib.ExitStack() as stack:
+
+        def make():
+            ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
+            ours.setblocking(False)
+            theirs.settimeout(WAIT_S)
+            return ours, theirs
+
+        yield make
+
+
+SIZES = [1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, SEND_BYTES, LARGE + 3]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_byte_is_received_and_not_one_more(lane, pair, size):
+    ours, theirs = pair()
+    source, target, told = np.arange(size).astype(np.uint8), array(size), Told()
+    with ours.dup() as kept:
+        lane.start(Receive(ours, Landing(view(target)), size, told))
+        theirs.sendall(source)
+        theirs.sendall(b"the next frame")
+        assert told.wait() is None
+        np.testing.assert_array_equal(target, source)
+        assert drain(kept, 14).tobytes() == b"the next frame"
+    turn(lane, pair)
+    assert ours.fileno() == -1  # the lane's to close
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_byte_is_sent(lane, pair, size):
+    ours, theirs = pair()
+    source, told = np.arange(size).astype(np.uint8), Told()
+    lane.start(Send(ours, view(source), told))
+    np.testing.assert_array_equal(drain(theirs, size), source)
+    assert told.wait() is None
+    assert theirs.recv(1) == b""
+
+
+def test_many_moves_of_both_kinds_take_turns(lane, pair):
+    size, moves = 2 * MIB, []
+    for number in range(24):
+        ours, theirs = pair()
+        told, memory = Told(), array(size, number)
+        if number % 2:
+            lane.start(Send(ours, view(memory), told))
+        else:
+            memory[:] = 255
+            lane.start(Receive(ours, Landing(view(memory)), size, told))
+        moves.append((number, theirs, memory, told))
+    # All at once, piece by piece, from one thread: no move may wait for another.
+    for _ in range(8):
+        for number, theirs, _, _ in moves:
+            if number % 2:
+                assert (drain(theirs, size // 8) == number).all()
+            else:
+                theirs.sendall(array(size // 8, number))
+    for number, _, memory, told in moves:
+        assert told.wait() is None
+        assert (memory == number).all()
+
+
+def test_a_receive_that_is_stopped_touches_its_memory_no_more(lane, pair):
+    ours, theirs = pair()
+    target, told = array(LARGE), Told()
+    move = Receive(ours, Landing(view(target)), LARGE, told)
+    lane.start(move)
+    theirs.sendall(array(LARGE // 2, 1))
+    soon(lambda: move.left == LARGE // 2)
+    lane.stop(move)
+    target[:] = 9
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        theirs.sendall(array(MIB, 2))
+    turn(lane, pair)
+    assert (target == 9).all()
+    assert told.nothing
+    assert ours.fileno() == -1
+
+
+def test_a_receive_is_stopped_at_any_moment(lane, pair):
+    for _ in range(40):
+        ours, theirs = pair()
+        target, told = array(2 * MIB), Told()
+        move = Receive(ours, Landing(view(target)), 2 * MIB, told)
+        sender = threading.Thread(target=push_until_closed, args=(theirs,))
+        lane.start(move)
+        sender.start()
+        soon(lambda move=move: move.left < 2 * MIB)
+        lane.stop(move)
+        target[:] = 9
+        left = move.left
+        turn(lane, pair)
+        assert (target == 9).all()
+        assert move.left == left
+        # One that was over before it was stopped has said so.
+        assert told.nothing == (left > 0)
+        theirs.close()
+        ours.close()
+        sender.join(WAIT_S)
+
+
+def push_until_closed(sock):
+    with contextlib.suppress(OSError):
+        for _ in range(8):
+            sock.sendall(array(MIB // 4, 1))
+
+
+def test_a_send_that_is_stopped_takes_no_later_bytes(lane, pair):
+    ours, theirs = pair()
+    source, told = array(LARGE, 1), Told()
+    move = Send(ours, view(source), told)
+    lane.start(move)
+    assert (drain(theirs, MIB) == 1).all()
+    lane.stop(move)
+    source[:] = 2
+    sent = LARGE - move.left
+    assert (drain(theirs, sent - MIB) == 1).all()
+    assert theirs.recv(1) == b""
+    assert told.nothing
+
+
+def test_a_move_may_be_stopped_before_it_began_and_after_it_ended(lane, pair):
+    (ours, theirs), told = pair(), Told()
+    theirs.sendall(b"12")
+    target = array(2)
+    move = Receive(ours, Landing(view(target)), 2, told)
+    lane.start(move)
+    assert told.wait() is None
+    lane.stop(move)
+    with lane.quiet():
+        (ours, theirs), told = pair(), Told()
+        theirs.sendall(b"12")
+        late = Receive(ours, Landing(view(target)), 2, told)
+        lane.start(late)
+        late.over = True  # as stop does it
+    turn(lane, pair)
+    assert (told.nothing, ours.fileno()) == (True, -1)
+
+
+def test_while_it_is_quiet_nothing_moves_and_then_it_goes_on(lane, pair):
+    ours, theirs = pair()
+    told = Told()
+    move = Send(ours, view(array(4 * LARGE, 1)), told)
+    reader = threading.Thread(target=drain, args=(theirs, 4 * LARGE))
+    lane.start(move)
+    reader.start()
+    seen = set()
+    while move.left:
+        with lane.quiet():
+            left = move.left
+            time.sleep(0.0005)
+            assert move.left == left
+        seen.add(left)
+        soon(lambda left=left: move.left < left or not left)
+    # A lane that is busy lets others in between any two calls.
+    assert len(seen) > 8
+    assert told.wait() is None
+    reader.join(WAIT_S)
+
+
+@pytest.mark.parametrize("how", ["eof", "reset"])
+@pytest.mark.parametrize("kind", ["receive", "send"])
+def test_a_peer_that_goes_away_is_told_of_and_the_lane_lives_on(lane, kind, how):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        theirs = socket.create_connection(server.getsockname())
+        ours, _ = server.accept()
+    ours.setblocking(False)
+    told, memory = Told(), array(4 * LARGE)
+    make = {
+        "receive": lambda: Receive(ours, Landing(view(memory)), len(memory), told),
+        "send": lambda: Send(ours, view(memory), told),
+    }
+    if kind == "receive":
+        theirs.sendall(b"some")
+    lane.start(make[kind]())
+    if how == "reset":
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    theirs.close()
+    expected = EOFError if (kind, how) == ("receive", "eof") else ConnectionError
+    assert isinstance(told.wait(), expected)
+    with contextlib.ExitStack() as stack:
+        turn(lane, lambda: [stack.enter_context(end) for end in plain_pair()])
+
+
+def plain_pair():
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    return ours, theirs
+
+
+class Faulty(Landing):
+    def filled(self, n):
+        raise ZeroDivisionError("a bug in a landing")
+
+
+def test_a_bug_in_a_landing_is_told_of_and_the_lane_lives_on(lane, pair):
+    ours, theirs = pair()
+    told = Told()
+    lane.start(Receive(ours, Faulty(view(array(8))), 8, told))
+    theirs.sendall(b"12345678")
+    assert isinstance(told.wait(), ZeroDivisionError)
+    turn(lane, pair)
+
+
+@pytest.mark.parametrize("stopped", [True, False], ids=["stopped just before", "left to itself"])
+@pytest.mark.parametrize("kind", ["receive", "send"])
+def test_a_lane_closed_with_a_move_left_gives_it_up_and_starts_again(lane, pair, kind, stopped):
+    for _ in range(10):
+        (ours, _), told, memory = pair(), Told(), array(LARGE)
+        receive = Receive(ours, Landing(view(memory)), LARGE, told)
+        move = receive if kind == "receive" else Send(ours, view(memory), told)
+        lane.start(move)
+        turn(lane, pair)
+        if stopped:
+            lane.stop(move)
+        lane.close()
+        assert (ours.fileno(), told.nothing) == (-1, True)
+        turn(lane, pair)
+
+
+class Watched(Landing):
+    """One that may be referred to weakly."""
+
+
+def test_a_lane_with_nothing_to_do_holds_on_to_no_memory(lane, pair):
+    (ours, theirs), told = pair(), Told()
+    landing = Watched(view(array(1000)))
+    seen = weakref.ref(landing)
+    move = Receive(ours, landing, 1000, told)
+    lane.start(move)
+    turn(lane, pair)
+    del landing, move
+    theirs.sendall(array(1000))
+    assert told.wait() is None
+    soon(lambda: seen() is None)
+
+
+def test_a_lane_may_be_closed_before_it_began_and_twice(lane):
+    lane.close()
+    lane.close()
