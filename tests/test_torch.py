@@ -1,5 +1,6 @@
 """attach(): an ordinary PyTorch loop against a real server, over real sockets, from threads as users run them."""
 
+import asyncio
 import copy
 import subprocess
 import sys
@@ -333,8 +334,9 @@ def test_a_server_that_is_gone_for_good_ends_the_loop_with_a_typed_error(serving
     optimizer = sgd(model)
     link = aiops.torch.attach(model, optimizer, server.url, give_up_s=0.3)
     steps(model, optimizer, link, 2)
-    server.service._loop.call_soon_threadsafe(server.service.stop, "gone")
-    server._listener._server.close()
+    loop = server.service._loop
+    asyncio.run_coroutine_threadsafe(server._listener.close(), loop).result()
+    loop.call_soon_threadsafe(server.service.stop, "gone")
     with pytest.raises(ConnectFailed):
         steps(model, optimizer, link, 1000)
     link.close()

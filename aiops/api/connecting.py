@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from aiops.api.version import version
 from aiops.config import parse_codec, parse_url
 from aiops.errors import ConfigError
-from aiops.transport import tcp
+from aiops.transport import nearest
 from aiops.transport.base import Connection, Receiver
 from aiops.transport.certificate import Tls, client_context
 from aiops.transport.congestion import check
@@ -32,6 +32,7 @@ def connect(
     give_up_s: float = 600.0,
     max_frame_bytes: int = 16 * 1024**3,
     congestion: str | None = None,
+    shared_memory: bool = True,
     tls: Tls | ssl.SSLContext | None = None,
 ) -> Client:
     """Return a client to be entered with ``async with``.
@@ -46,6 +47,8 @@ def connect(
         max_frame_bytes: Largest frame accepted from the server.
         congestion: TCP congestion control, such as ``"bbr"``; the system's unless given, and on loopback the fastest
             one that is allowed.
+        shared_memory: Whether to go past TCP where the server is a process of the same user on this machine (Linux)
+            and TLS is not asked for; silently, TCP is what remains.
         tls: For ``aiops+tls://``: which authorities to trust instead of the system's, and the certificate to show to
             a server that asks for one.
 
@@ -62,9 +65,10 @@ def connect(
     addresses = [(endpoint.host, endpoint.port) for endpoint in endpoints]
 
     async def dial(make_receiver: Callable[[], Receiver], *, idle_timeout_s: float) -> Connection:
-        return await tcp.connect(
+        return await nearest.connect(
             addresses,
             make_receiver,
+            shared_memory=shared_memory,
             max_frame_bytes=max_frame_bytes,
             idle_timeout_s=idle_timeout_s,
             lanes=lanes,

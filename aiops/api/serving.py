@@ -18,7 +18,7 @@ from aiops.policy.place import by_bytes
 from aiops.server.peer import Peer
 from aiops.server.service import GRACE_S, Service
 from aiops.server.status import status
-from aiops.transport import tcp
+from aiops.transport import nearest
 from aiops.transport.base import Connection, Listener, Receiver
 from aiops.transport.certificate import Tls, server_context
 from aiops.transport.congestion import check
@@ -172,6 +172,7 @@ def serve(
     params: Mapping[str, object] | None = None,
     rounds: int | None = None,
     congestion: str | None = None,
+    shared_memory: bool = True,
     tls: Tls | ssl.SSLContext | None = None,
     **spec: Unpack[ServerSpec],
 ) -> Server:
@@ -186,6 +187,7 @@ def serve(
         rounds: Versions after which workers are told that training is over.
         congestion: TCP congestion control, such as ``"bbr"``; the system's unless given, and on loopback the fastest
             one that is allowed.
+        shared_memory: Whether workers of the same user on this machine may go past TCP (Linux); under TLS they may not.
         tls: The certificate to show, and if clients must have one too (mutual TLS), the authorities that sign theirs;
             without it connections are not encrypted.
 
@@ -203,7 +205,13 @@ def serve(
     n_lanes = settings.shards if context is None else 0
     lanes = [Lane(f"aiops shard {number} lane") for number in range(n_lanes)]
     listen = functools.partial(
-        tcp.listen, host, port, lanes=lanes, congestion=congestion, tls=context
+        nearest.listen,
+        host,
+        port,
+        shared_memory=shared_memory,
+        lanes=lanes,
+        congestion=congestion,
+        tls=context,
     )
     return Server(
         listen,

@@ -124,6 +124,11 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
     "--congestion",
     help="TCP congestion control; the system's unless given, on loopback the fastest allowed.",
 )
+@click.option(
+    "--shared-memory/--no-shared-memory",
+    default=True,
+    help="Let workers of this user on this machine go past TCP.  [default: they do]",
+)
 @click.option("--loop", type=click.Choice(LOOPS), default="auto", help="Event loop.")
 @click.option(
     "--end-with-stdin",
@@ -144,6 +149,7 @@ def serve(
     end: Path | None,
     rounds: int | None,
     congestion: str | None,
+    shared_memory: bool,
     loop: LoopName,
     end_with_stdin: bool,
     **settings: Any,  # noqa: ANN401 -- click passes the options of ServerSpec by name
@@ -172,6 +178,7 @@ def serve(
         params=params,
         rounds=rounds,
         congestion=congestion,
+        shared_memory=shared_memory,
         tls=files(tls_cert, tls_key, tls_client_ca),
     )
     return run(_serve(server, end, end_with_stdin=end_with_stdin), loop=loop)

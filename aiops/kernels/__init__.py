@@ -19,6 +19,7 @@ from aiops.kernels.dense import (
 )
 from aiops.kernels.half import add_half, first_nonfinite_half, from_half, to_half
 from aiops.kernels.index import check_index, decode_index, encode_index, index_bytes
+from aiops.kernels.move import copy_bytes
 from aiops.kernels.optimizer import momentum, sgd
 from aiops.kernels.quantize import INT8_BLOCK, add_int8, first_code, to_int8
 from aiops.kernels.sparse import gather, merge_sparse, scatter_add, scatter_add_coded
@@ -31,6 +32,7 @@ __all__ = [
     "add_half",
     "add_int8",
     "check_index",
+    "copy_bytes",
     "copy_checked",
     "decode_index",
     "encode_index",

@@ -37,7 +37,7 @@ class Intake(Landing):
         draft: What the values are merged into as they come.
     """
 
-    __slots__ = ("_memory", "_size", "_values", "bad", "draft", "passing")
+    __slots__ = ("_memory", "_size", "_used", "_values", "bad", "draft", "passing")
 
     def __init__(self, size: int, block: Block, *, passing: bool, lane: int) -> None:
         super().__init__(NOTHING if passing else block.view, block, lane=lane)
@@ -45,6 +45,8 @@ class Intake(Landing):
         self.bad = -1
         self.draft: BucketDraft | None = None
         self._size = size
+        # How much of it was used up; only what passes is.
+        self._used = 0
         self._memory = block.view
         self._values = block.float32()
 
@@ -62,24 +64,52 @@ class Intake(Landing):
         self._at += n
         if self._at % CHUNK_BYTES == 0 or self._at == self._size:
             number = (self._at - 1) // CHUNK_BYTES
-            if self.draft is not None:
+            if self.passing:
+                self._use_up()
+            elif self.draft is not None:
                 self.draft.came(self, number)
             else:
                 self.check(number)
 
-    def values(self, number: int) -> NDArray[np.float32]:
-        """Return the values of a chunk that is here."""
-        first = 0 if self.passing else number * CHUNK_BYTES // 4
-        return self._values[
-            first : first + min(CHUNK_BYTES, self._size - number * CHUNK_BYTES) // 4
-        ]
+    def take(self, view: memoryview) -> None:
+        """Look at the bytes where they lie; what is used up as it comes is never copied."""
+        if not self.passing or self._at % 4 or len(view) % 4:
+            super().take(view)
+            return
+        # What came another way lies in the present chunk and goes first.
+        self._use_up()
+        self._pass(self._at // 4, np.frombuffer(view, np.float32))
+        self._at = self._used = self._at + len(view)
+
+    def values(self, first: int, last: int) -> NDArray[np.float32]:
+        """Return values that are here and were kept, from one position to another."""
+        return self._values[first:last]
 
     def check(self, number: int) -> None:
-        """Look for NaN and infinity in a chunk that is here."""
+        """Look for NaN and infinity in a chunk that is here and was kept."""
+        first, last = number * CHUNK_BYTES // 4, min((number + 1) * CHUNK_BYTES, self._size) // 4
+        self.check_values(first, self.values(first, last))
+
+    def check_values(self, first: int, values: NDArray[np.float32]) -> None:
+        """Look for NaN and infinity in some of the values, the first of which stands at ``first``."""
         if self.bad < 0:
-            position = first_nonfinite(self.values(number))
+            position = first_nonfinite(values)
             if position >= 0:
-                self.bad = number * CHUNK_BYTES // 4 + position
+                self.bad = first + position
+
+    # Use up what has come into the present chunk since it was last done.
+    def _use_up(self) -> None:
+        if self._used < self._at:
+            start = self._used - self._used % CHUNK_BYTES
+            values = self._values[(self._used - start) // 4 : (self._at - start) // 4]
+            self._pass(self._used // 4, values)
+            self._used = self._at
+
+    def _pass(self, first: int, values: NDArray[np.float32]) -> None:
+        if self.draft is not None:
+            self.draft.passed(self, first, values)
+        else:
+            self.check_values(first, values)
 
     @property
     def chunks(self) -> int:
@@ -131,9 +161,10 @@ class BucketDraft:
         self._intakes = intakes
         self._weights = weights
         self._gain = gain
-        self._todo = -(-len(fresh) // CHUNK_BYTES)
+        # Values that are not computed, and by how many pushes each chunk of them is missed.
+        self._todo = old.size
         here = [intake.chunks for intake in intakes]
-        self._missing = [sum(number >= n for n in here) for number in range(self._todo)]
+        self._missing = [sum(n >= m for m in here) for n in range(-(-len(fresh) // CHUNK_BYTES))]
         assert all(self._missing), "a chunk that is here from all would never be computed"
         for intake in intakes:
             intake.draft = self
@@ -149,28 +180,36 @@ class BucketDraft:
         if self._missing[number]:
             intake.check(number)
         else:
-            self._merge(number)
+            first = number * CHUNK_BYTES // 4
+            last = min(first + CHUNK_BYTES // 4, self._old.size)
+            self._merge(first, [intake.values(first, last) for intake in self._intakes])
+
+    def passed(self, intake: Intake, first: int, values: NDArray[np.float32]) -> None:
+        """Compute what these values are for: those of the other pushes are all here, and these will be gone."""
+        last = first + len(values)
+        self._merge(
+            first, [values if i is intake else i.values(first, last) for i in self._intakes]
+        )
 
     def stop(self) -> None:
         """Take in no more."""
         for intake in self._intakes:
             intake.draft = None
 
-    def _merge(self, number: int) -> None:
-        first = number * CHUNK_BYTES // 4
-        last = min(first + CHUNK_BYTES // 4, self._old.size)
+    def _merge(self, first: int, sources: Sequence[NDArray[np.float32]]) -> None:
+        last = first + len(sources[0])
         position = merge_checked(
             self._old[first:last],
-            [intake.values(number) for intake in self._intakes],
+            sources,
             self._weights,
             gain=self._gain,
             out=self._values[first:last],
             bypass=True,
         )
-        self._todo -= 1
+        self._todo -= last - first
         if position >= 0 or 0.0 in self._weights:
             # A result is finite only if all that is in it is, unless it weighs nothing.
-            for intake in self._intakes:
-                intake.check(number)
+            for intake, values in zip(self._intakes, sources, strict=True):
+                intake.check_values(first, values)
         if position >= 0 and self.bad < 0:
             self.bad = first + position

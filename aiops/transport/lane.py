@@ -26,22 +26,35 @@ Done = Callable[["Exception | None"], None]
 """Told on the lane, once, when a move is over; ``None`` when all its bytes are moved."""
 
 
+class Selectable(Protocol):
+    """What a selector can watch: a socket, or anything else with a descriptor."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
 class Move(Protocol):
     """One payload on its way.
 
     Attributes:
-        sock: A non-blocking socket that belongs to this move alone; the lane closes it.
+        sock: Something non-blocking that belongs to this move alone; the lane closes it.
         events: What the selector watches it for.
         left: Bytes that are not moved yet.
         over: Whether the lane touches it no more.
         done: Whom to tell.
     """
 
-    sock: socket.socket
     events: int
     left: int
     over: bool
     done: Done
+
+    @property
+    def sock(self) -> Selectable:
+        """See above."""
 
     def step(self) -> bool:
         """Move what can be moved in one call; return whether there may be more at once."""
@@ -107,6 +120,8 @@ class Lane:
         self._thread: threading.Thread | None = None
         self._coming: deque[Move] = deque()
         self._moving: set[Move] = set()
+        # Moves that were not done when their turn was over: what the selector watches need not tell of them.
+        self._eager: list[Move] = []
         self._closing = False
         self._step = threading.Lock()
         # Cleared while somebody waits for the lock, which a busy lane would take again before them.
@@ -126,11 +141,17 @@ class Lane:
         else:
             self._waker.send(b"\0")
 
-    def stop(self, move: Move) -> None:
-        """End a move: once this returns the lane does not touch its memory any more, and tells nobody."""
+    def stop(self, move: Move) -> bool:
+        """End a move: once this returns the lane does not touch its memory any more, and tells nobody.
+
+        Returns:
+            Whether the move was still under way; if not, somebody was told.
+        """
         with self.quiet():
+            under_way = not move.over
             move.over = True
         self._wake()
+        return under_way
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
@@ -161,20 +182,23 @@ class Lane:
             selector.register(self._woken, selectors.EVENT_READ)
             while not self._closing:
                 self._take_on(selector)
-                self._take_turns(selector.select())
+                self._serve(selector)
         for move in (*self._moving, *self._coming):
             move.sock.close()
         # The next thread has a selector of its own, which knows none of them.
-        self._moving.clear()
-        self._coming.clear()
+        for moves in (self._moving, self._coming, self._eager):
+            moves.clear()
 
     # A method of its own, so that no name of it holds on to a move while the lane waits for the next.
-    def _take_turns(self, ready: list[tuple[selectors.SelectorKey, int]]) -> None:
-        for key, _ in ready:
+    def _serve(self, selector: selectors.BaseSelector) -> None:
+        eager, self._eager = self._eager, []
+        for key, _ in selector.select(0 if eager else None):
             if key.data is None:
                 self._woken.recv(4096)
-            else:
+            elif key.data not in eager:
                 self._turn(key.data)
+        for move in eager:
+            self._turn(move)
 
     # A move that comes with everything already there never meets the selector.
     def _take_on(self, selector: selectors.BaseSelector) -> None:
@@ -201,6 +225,7 @@ class Lane:
                 more = self._stepped(move)
             if not more:
                 return
+        self._eager.append(move)
 
     # One step, and how it ended if it was the last one.
     def _stepped(self, move: Move) -> bool:

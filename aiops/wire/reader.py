@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+from aiops.kernels import copy_bytes
 from aiops.wire.frame import (
     CONTROL_BYTES,
     HEADER_BYTES,
@@ -27,6 +28,9 @@ STAGE_BYTES = 2 * (CONTROL_BYTES + HEADER_BYTES)
 # One receive call fills at most this much: it stays in the second-level cache for whoever reads it next.
 CHUNK_BYTES = 256 * 1024
 
+# What nobody finds in a cache any more when the last of it has come.
+UNCACHED_BYTES = 8 * 1024 * 1024
+
 BULK = frozenset({Kind.TENSOR, Kind.INIT, Kind.TABLE})
 
 NOTHING = memoryview(b"")
@@ -36,7 +40,7 @@ class Landing:
     """Where one bulk payload goes, from front to back: memory that the owner of the stream chose.
 
     A subclass may look at the bytes while they are hot, or take them in pieces. A transport with lanes calls
-    :meth:`room` and :meth:`filled` from one of them; everything else happens on the loop.
+    :meth:`room` and :meth:`filled`, or :meth:`take`, from one of them; everything else happens on the loop.
 
     Args:
         payload: Exactly the payload's size, writable, of format 'B'.
@@ -59,6 +63,19 @@ class Landing:
     def filled(self, n: int) -> None:
         """Take note that the first ``n`` bytes of the last room were written."""
         self._at += n
+
+    def take(self, view: memoryview) -> None:
+        """Take the bytes that come next from where they lie, which is theirs until this returns: copy them, or better.
+
+        A transport that has them in memory already calls it instead of :meth:`room` and :meth:`filled`.
+        """
+        bypass = len(self.payload) >= UNCACHED_BYTES
+        while view:
+            room = self.room()
+            n = min(len(room), len(view))
+            copy_bytes(room[:n], view[:n], bypass=bypass)
+            self.filled(n)
+            view = view[n:]
 
     def give_up(self) -> None:
         """Hear that the rest will not come; ends the loan."""

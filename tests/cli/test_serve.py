@@ -6,6 +6,9 @@ from safetensors.numpy import load_file, save_file
 
 from aiops.api.connecting import connect
 from aiops.launch.process import Child
+from aiops.transport.handover import AVAILABLE
+from aiops.transport.shm import ShmConnection
+from aiops.transport.tcp import TcpConnection
 
 
 @pytest.mark.timeout(60)
@@ -52,3 +55,21 @@ async def test_options_reach_the_server_and_parameters_go_in_and_out(tmp_path, l
             assert (await ps.pull_flat()).done
     assert server._process.returncode == 143
     np.testing.assert_array_equal(load_file(end)["w"], np.arange(40) + update / 2)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(not AVAILABLE, reason="Linux only")
+@pytest.mark.parametrize(
+    ("option", "kind"), [((), ShmConnection), (("--no-shared-memory",), TcpConnection)]
+)
+async def test_workers_on_this_machine_go_through_memory_unless_the_server_was_told(option, kind):
+    async with Child("aiops", ["serve", "--port", "0", *option], name="server") as server:
+        url = (await server.hear(20)).decode()
+        async with connect(url) as ps:
+            assert isinstance(ps._link._line.connection, kind)
+            params = await ps.init({"w": np.arange(10**6, dtype=np.float32)})
+            update = {"w": np.ones(10**6, np.float32)}
+            params = await ps.sync(update)
+            np.testing.assert_array_equal(params["w"], np.arange(10**6) + 1)
+        async with connect(url, shared_memory=False) as ps:
+            assert isinstance(ps._link._line.connection, TcpConnection)

@@ -2,13 +2,13 @@
 as it comes, on its way down never. What the kernel copies is not counted here."""
 
 import asyncio
+import importlib
 import tracemalloc
 
 import numpy as np
 import pytest
 
 from aiops import connect, serve
-from aiops.transport import lane
 
 VALUES = 8 * 1024 * 1024
 MODEL_BYTES = 4 * VALUES
@@ -21,18 +21,20 @@ def moved(monkeypatch):
     """The memory of every bulk move, as (send or receive, address of its first byte)."""
     seen = []
 
-    class Send(lane.Send):
-        def __init__(self, sock, view, done):
-            seen.append(("send", address(view)))
-            super().__init__(sock, view, done)
+    def watch(kind, place, name):
+        make = getattr(importlib.import_module(place), name)
 
-    class Receive(lane.Receive):
-        def __init__(self, sock, landing, size, done):
-            seen.append(("receive", address(landing.room())))
-            super().__init__(sock, landing, size, done)
+        class Watched(make):
+            def __init__(self, way, memory, *rest):
+                seen.append((kind, address(memory if kind == "send" else memory.room())))
+                super().__init__(way, memory, *rest)
 
-    monkeypatch.setattr("aiops.transport.tcp.Send", Send)
-    monkeypatch.setattr("aiops.transport.tcp.Receive", Receive)
+        monkeypatch.setattr(f"{place}.{name}", Watched)
+
+    watch("send", "aiops.transport.tcp", "Send")
+    watch("receive", "aiops.transport.tcp", "Receive")
+    watch("send", "aiops.transport.shm", "Fill")
+    watch("receive", "aiops.transport.shm", "Drain")
     return seen
 
 
@@ -45,9 +47,12 @@ def within(place, array):
     return start <= place < start + array.nbytes
 
 
-async def test_a_lent_update_is_sent_from_its_own_memory_and_the_model_lands_in_the_callers(moved):
+@pytest.mark.parametrize("shared_memory", [False, True])
+async def test_a_lent_update_is_sent_from_its_own_memory_and_the_model_lands_in_the_callers(
+    moved, shared_memory
+):
     async with (
-        serve(params={"w": np.zeros(VALUES, np.float32)}) as server,
+        serve(params={"w": np.zeros(VALUES, np.float32)}, shared_memory=shared_memory) as server,
         connect(server.url) as ps,
     ):
         params = await ps.init()

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from aiops.sim.virtual import VirtualLoop
+from aiops.transport.handover import AVAILABLE
 from tests.transport.kit import Ground
 
 try:
@@ -14,9 +15,10 @@ except ImportError:  # not on Windows
 else:
     LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
+SHARED = ("shm", "shm with lanes") if AVAILABLE else ()
 GROUNDS = {
     f"{transport}-{name}": Ground(transport, make_loop)
-    for transport in ("tcp", "tcp with lanes", "tls", "memory")
+    for transport in ("tcp", "tcp with lanes", "tls", *SHARED, "memory")
     for name, make_loop in LOOPS.items()
 }
 GROUNDS["memory-virtual"] = Ground("memory", VirtualLoop)

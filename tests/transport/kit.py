@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aiops.buffers import BufferPool
-from aiops.transport import tcp
+from aiops.transport import nearest, tcp
 from aiops.transport.lane import Lane
 from aiops.transport.memory import MemoryNetwork
 from aiops.transport.stream import StreamConnection
@@ -115,7 +115,8 @@ class Ground:
             return MemoryNet()
         if self.transport == "tls":
             return TcpNet(contexts=contexts())
-        return TcpNet(lanes=2 if self.transport == "tcp with lanes" else 0)
+        make = ShmNet if self.transport.startswith("shm") else TcpNet
+        return make(lanes=2 if self.transport.endswith("with lanes") else 0)
 
     @contextlib.asynccontextmanager
     async def pair(self, *, limit=LIMIT, idle_s=IDLE_S, **links):
@@ -164,6 +165,19 @@ class TcpNet:
     def close(self):
         for lane in itertools.chain(*self._lanes):
             lane.close()
+
+
+class ShmNet(TcpNet):
+    """Shared memory, at the door beside a TCP port that the system chooses."""
+
+    async def listen(self, make_receiver, *, port=0, **options):
+        options = {"lanes": self._lanes[1], **options}
+        self.listener = await nearest.listen("127.0.0.1", port, make_receiver, **options)
+        return self.listener
+
+    async def connect(self, make_receiver, **options):
+        options = {"lanes": self._lanes[0], **options}
+        return await nearest.connect_shared(self.listener.addresses[0], make_receiver, **options)
 
 
 class MemoryNet:

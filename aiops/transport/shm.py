@@ -1,0 +1,295 @@
+"""Shared memory between a worker and a server on one machine: a byte stream through a ring for each direction.
+
+Small writes and all reads of little go through the loop, bulk through lanes, as with TCP; but a payload is copied once,
+and a landing may use it in place. The unix socket that handed the memory over tells when the peer is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NotRequired, TypedDict
+
+from aiops.errors import ConnectionLost, ProtocolError, RemoteProtocolError
+from aiops.kernels import copy_bytes
+from aiops.transport.base import Receiver
+from aiops.transport.handover import Link
+from aiops.transport.lane import Lane
+from aiops.transport.passage import Drain, Fill, Inlet, Outlet
+from aiops.transport.stream import SEGMENT_BYTES, StreamConnection
+
+# From here on a payload goes through a lane. Below, waking another thread costs more than moving the bytes.
+LANE_BYTES = 1024 * 1024
+
+# What the loop takes from a ring before it looks at others.
+TURN_BYTES = 512 * 1024
+
+
+class Options(TypedDict):
+    """What both ends of a connection are told; see :class:`ShmConnection`."""
+
+    max_frame_bytes: int
+    idle_timeout_s: float
+    lanes: NotRequired[Sequence[Lane]]
+    send_lane: NotRequired[int]
+
+
+class ShmConnection(StreamConnection):
+    """A connection through shared memory; :mod:`aiops.transport.nearest` makes it.
+
+    Args:
+        lanes: Threads for bulk payloads; without them everything happens on the loop. What comes in says which of them
+            takes it.
+        send_lane: Number of the lane that sends.
+    """
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        link: Link,
+        *,
+        max_frame_bytes: int,
+        idle_timeout_s: float,
+        lanes: Sequence[Lane] = (),
+        send_lane: int = 0,
+    ) -> None:
+        super().__init__(receiver, max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s)
+        self.peer = link.peer
+        self._link = link
+        self._lanes = lanes
+        self._send_lane = send_lane
+        self._segment_bytes = sys.maxsize if lanes else SEGMENT_BYTES
+        self._inlet = Inlet(link.inward)
+        self._outlet = Outlet(link.outward)
+        # What the ring had no room for yet.
+        self._pending: deque[memoryview] = deque()
+        # The lane at work on each direction, and how much of the incoming move is accounted for.
+        self._incoming: tuple[Lane, Drain] | None = None
+        self._outgoing: tuple[Lane, Fill] | None = None
+        self._size = self._due = 0
+        self._asked_to_pause = False
+        self._hung_up = False
+        self._watched: dict[int, Callable[[], None]] = {}
+
+    def start(self) -> None:
+        """Begin to hear the peer."""
+        if self.closed:
+            return
+        self._watch(self._link.sock.fileno(), self._gone)
+        self._read_or_not()
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes received so far."""
+        self._account()
+        return self._received_bytes
+
+    @property
+    def last_heard(self) -> float:
+        """When bytes last came in, in seconds of the loop's clock; a lane's are noted when somebody asks."""
+        self._account()
+        return self._last_heard
+
+    def pause_reading(self) -> None:
+        """Stop taking bytes from the peer, once a payload that a lane is at has come."""
+        self._asked_to_pause = True
+        self._read_or_not()
+
+    def resume_reading(self) -> None:
+        """Take bytes from the peer again."""
+        self._asked_to_pause = False
+        self._read_or_not()
+        # What has been heard of before rings no bell.
+        self._loop.call_soon(self._take_in)
+
+    def _watch(self, fd: int, heard: Callable[[], None] | None) -> None:
+        if heard is None:
+            if self._watched.pop(fd, None):
+                self._loop.remove_reader(fd)
+        elif fd not in self._watched:
+            self._watched[fd] = heard
+            self._loop.add_reader(fd, heard)
+
+    # Reading.
+
+    def _read_or_not(self) -> None:
+        if not self.closed:
+            wanted = not self._asked_to_pause and self._incoming is None
+            self._watch(self._inlet.came.fileno(), self._take_in if wanted else None)
+
+    # Read what is there, some of it at a time, on the loop or by a lane.
+    def _take_in(self) -> None:
+        left = TURN_BYTES
+        while not (self.closed or self._asked_to_pause or self._incoming):
+            if left <= 0:
+                self._loop.call_soon(self._take_in)
+                return
+            if self._hand_over():
+                return
+            try:
+                view = self._inlet.view()
+            except ProtocolError as error:
+                self.abort(error)
+                return
+            if not view:
+                if self._hung_up:
+                    self._hang_up()
+                return
+            left -= self._take(view)
+        # Whoever reads nothing hears of the end when it cannot write any more either.
+        if self._hung_up and self._asked_to_pause and self._paused and not self.closed:
+            self._hang_up()
+
+    def _take(self, view: memoryview) -> int:
+        buffer = self._reader.get_buffer(len(view))
+        n = min(len(buffer), len(view))
+        copy_bytes(buffer[:n], view[:n])
+        try:
+            self._inlet.took(n)
+        except ProtocolError as error:
+            self.abort(error)
+        self._filled(n)
+        return n
+
+    # Give what is missing of a large payload to its lane; the loop reads on when it has come.
+    def _hand_over(self) -> bool:
+        bulk = self._reader.bulk
+        if bulk is None or not self._lanes or bulk[1] < LANE_BYTES or self._hung_up:
+            return False
+        landing, self._size = bulk
+        lane = self._lanes[landing.lane % len(self._lanes)]
+        move = Drain(self._inlet, landing, self._size, self._from_lane(self._landed))
+        self._incoming, self._due = (lane, move), self._size
+        self._read_or_not()
+        lane.start(move)
+        return True
+
+    def _landed(self, error: Exception | None) -> None:
+        self._account()
+        self._incoming = None
+        if error is not None:
+            self.abort(error)
+            return
+        self._dispatch(self._reader.landed(self._size))
+        self._read_or_not()
+        self._take_in()
+
+    # Note what the incoming lane has moved since somebody last looked.
+    def _account(self) -> None:
+        if self._incoming is not None:
+            left = self._incoming[1].left
+            if left != self._due:
+                self._heard(self._due - left)
+                self._due = left
+
+    # The peer is gone. What it has written is still there, and is read first, here: it is not much.
+    def _gone(self) -> None:
+        try:
+            said = self._link.sock.recv(1)
+        except BlockingIOError:
+            return
+        except OSError:
+            said = b""
+        if said:
+            self.abort(RemoteProtocolError(f"{self.peer} writes to a socket that says nothing"))
+            return
+        self._watch(self._link.sock.fileno(), None)
+        self._hung_up = True
+        if self._incoming is not None:
+            lane, move = self._incoming
+            if not lane.stop(move):
+                return  # it is at its end, and what follows comes after it
+            self._account()
+            self._incoming = None
+            self._dispatch(self._reader.landed(self._size - move.left))
+            self._read_or_not()
+        self._take_in()
+
+    def _hang_up(self) -> None:
+        self.abort(ConnectionLost(f"{self.peer} closed the connection {self._where()}"))
+
+    # Writing.
+
+    def _write(self, data: bytes | memoryview) -> None:
+        if self._hung_up:
+            self._hang_up()
+        elif self._lanes and len(data) >= LANE_BYTES and isinstance(data, memoryview):
+            lane = self._lanes[self._send_lane % len(self._lanes)]
+            move = Fill(self._outlet, data, self._from_lane(self._went))
+            self._outgoing = (lane, move)
+            self._pause()
+            lane.start(move)
+        elif data:
+            self._pending.append(memoryview(data))
+            self._put_pending()
+
+    def _put_pending(self) -> None:
+        try:
+            while self._pending:
+                # In pieces, so that the peer reads the first while the last is written.
+                n = self._outlet.put(self._pending[0], SEGMENT_BYTES)
+                if not n:
+                    break
+                rest = self._pending.popleft()[n:]
+                if rest:
+                    self._pending.appendleft(rest)
+        except ProtocolError as error:
+            self.abort(error)
+            return
+        if self._pending:
+            self._pause()
+            self._watch(self._outlet.freed.fileno(), self._has_room)
+
+    def _has_room(self) -> None:
+        self._put_pending()
+        if not self._pending and not self.closed:
+            self._watch(self._outlet.freed.fileno(), None)
+            self._resume()
+
+    def _went(self, error: Exception | None) -> None:
+        self._outgoing = None
+        if error is not None:
+            self.abort(error)
+            return
+        self._resume()
+
+    def _backlog(self) -> int:
+        waiting = sum(map(len, self._pending))
+        if self._outgoing is not None:
+            waiting += self._outgoing[1].left
+        return waiting + self._outlet.ring.used
+
+    # Ending.
+
+    def _stop_moving(self) -> None:
+        for moving in (self._incoming, self._outgoing):
+            if moving is not None:
+                lane, move = moving
+                lane.stop(move)
+        self._account()
+        self._incoming = self._outgoing = None
+        self._pending.clear()
+
+    # A lane tells the loop, unless the connection has ended meanwhile and nobody waits to hear.
+    def _from_lane(
+        self, heard: Callable[[Exception | None], None]
+    ) -> Callable[[Exception | None], None]:
+        def on_loop(error: Exception | None) -> None:
+            if not self.closed:
+                heard(error)
+
+        def tell(error: Exception | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(on_loop, error)
+
+        return tell
+
+    def _shut(self, *, gently: bool) -> None:
+        for fd in list(self._watched):
+            self._watch(fd, None)
+        self._link.close()
+        # Whoever remembers this connection need not keep its memory.
+        del self._link, self._inlet, self._outlet
+        self._loop.call_soon(self._lost, None)
