@@ -14,7 +14,7 @@ from aiops.errors import AiopsError
 from aiops.transport.tls import TlsStream
 
 if TYPE_CHECKING:
-    from aiops.transport.tcp import TcpConnection
+    from aiops.transport.connection import TcpConnection
 
 log = logging.getLogger("aiops.transport")
 

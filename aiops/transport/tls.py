@@ -19,7 +19,7 @@ from aiops.transport.certificate import is_alert, objection, stranger, words
 from aiops.wire.frame import TLS_ALERT
 
 if TYPE_CHECKING:
-    from aiops.transport.tcp import TcpConnection
+    from aiops.transport.connection import TcpConnection
 
 # Ciphertext taken from the socket at once; every connection has so much memory for it.
 RECEIVE_BYTES = 128 * 1024

@@ -6,9 +6,9 @@ from safetensors.numpy import load_file, save_file
 
 from aiops.api.connecting import connect
 from aiops.launch.process import Child
+from aiops.transport.connection import TcpConnection
 from aiops.transport.handover import AVAILABLE
 from aiops.transport.shm import ShmConnection
-from aiops.transport.tcp import TcpConnection
 
 
 @pytest.mark.timeout(60)

@@ -31,8 +31,8 @@ def moved(monkeypatch):
 
         monkeypatch.setattr(f"{place}.{name}", Watched)
 
-    watch("send", "aiops.transport.tcp", "Send")
-    watch("receive", "aiops.transport.tcp", "Receive")
+    watch("send", "aiops.transport.connection", "Send")
+    watch("receive", "aiops.transport.connection", "Receive")
     watch("send", "aiops.transport.shm", "Fill")
     watch("receive", "aiops.transport.shm", "Drain")
     return seen

@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import resource
 import threading
 
 import numpy as np
 import pytest
 
 from aiops.errors import ConnectionLost
-from aiops.transport.tcp import LANE_BYTES
+from aiops.transport.connection import LANE_BYTES
 from aiops.wire.frame import HEADER_BYTES, Kind
 from aiops.wire.reader import Landing
 from tests.transport.kit import MIB, OPTIONS, Inbox, TcpNet, filled, ping, tensor, until
@@ -222,3 +223,22 @@ async def test_a_peer_that_pauses_gets_the_payload_under_way_and_nothing_after_i
         far.resume_reading()
         await sending
         await far_inbox.received(2)
+
+
+async def test_a_process_without_descriptors_loses_the_connection_and_says_why():
+    network, inbox, made = TcpNet(lanes=1), Inbox(), []
+    listener = await network.listen(
+        lambda: inbox, made=lambda *both: made.append(both[1]), **OPTIONS
+    )
+    connection = await network.connect(Inbox, **OPTIONS)
+    await until(lambda: made)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        with pytest.raises(ConnectionLost, match="cannot move bulk: Too many open files"):
+            await connection.send([tensor(1, filled(LARGE, 1))])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    await inbox.lost()
+    await listener.close()
+    network.close()
