@@ -155,3 +155,25 @@ def test_records_without_bytes_are_passed_over(memory):
     reader.came(SIZE)
     assert len(reader.view()) == 0
     assert reader.give_back() == SIZE
+
+
+@given(
+    content=st.lists(st.sampled_from([0, 1, 63, 64, 65, 128, 200, 960, 961, 2**63]), min_size=16),
+    news=st.lists(st.sampled_from([0, 64, 128, 192, 512, SIZE, 2**63]), min_size=1, max_size=20),
+)
+def test_whatever_lies_in_the_ring_a_reader_stays_inside_it(content, news):
+    memory = memoryview(bytearray(SIZE))
+    for line, value in enumerate(content[: SIZE // LINE_BYTES]):
+        struct.pack_into("<Q", memory, line * LINE_BYTES, value)
+    reader = RingReader(memory)
+    start = np.frombuffer(memory, np.uint8).ctypes.data
+    try:
+        for n in news:
+            reader.came(n)
+            while view := reader.view():
+                at = np.frombuffer(view, np.uint8).ctypes.data - start
+                assert LINE_BYTES <= at <= at + len(view) <= SIZE
+                reader.took(len(view))
+            assert 0 <= reader.give_back() <= SIZE
+    except RemoteProtocolError:
+        pass
