@@ -38,11 +38,9 @@ format: venv  ## lay out the code as make check wants it
 	ruff check --fix .
 	ruff format .
 
-# One question: make bench ONLY=framing
+# One suite: make bench ONLY=kernels
 bench: venv  ## every benchmark; the last results are in benchmarks/README.md
-	@for file in benchmarks/$(or $(ONLY),[a-z]*).py; do \
-		name=$${file##*/}; echo "== $${name%.py}"; .venv/bin/python -m "benchmarks.$${name%.py}"; \
-	done
+	.venv/bin/python -m aiops bench $(ONLY)
 
 debug: venv  ## the kernels with every check and UBSan, beside the ordinary build, and their tests
 	AIOPS_DEBUG=1 .venv/bin/python setup.py -q build --build-lib build/debug --build-temp build/debug-temp
@@ -58,4 +56,4 @@ venv:  ## set up .venv and nothing else
 clean:  ## remove what builds and tests leave behind; .venv stays
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .venv/aiops.stamp
 	rm -f aiops/kernels/*.so demo.png
-	find aiops benchmarks examples tests -name __pycache__ -prune -exec rm -rf {} +
+	find aiops examples tests -name __pycache__ -prune -exec rm -rf {} +

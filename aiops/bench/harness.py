@@ -17,6 +17,9 @@ T = TypeVar("T")
 # A shorter sample would measure the clock and the call as well.
 SHORTEST_SAMPLE_S = 1e-3
 
+# A call this long is a sample, and warm after one.
+LONG_CALL_S = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -72,6 +75,8 @@ def _sample(run: Callable[[], object], calls: int) -> float:
 
 
 def _calls_per_sample(run: Callable[[], object]) -> int:
-    run()
+    once = _sample(run, 1)
+    if once > LONG_CALL_S:
+        return 1
     once = min(_sample(run, 1) for _ in range(3))
     return max(1, round(SHORTEST_SAMPLE_S / once))

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 # What decides a number, in the order of the table's head.
-PACKAGES = ("numpy", "uvloop", "msgspec", "torch", "grpcio", "pyzmq", "hivemind")
+PACKAGES = ("numpy", "uvloop", "msgspec", "torch", "scipy", "grpcio", "pyzmq", "hivemind")
 TCP = Path("/proc/sys/net/ipv4")
 _TICKS = os.sysconf("SC_CLK_TCK")
 

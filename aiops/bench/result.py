@@ -35,6 +35,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, tag="row"):
         n: Passes.
         cpu_s_per_gb: Processor time of all its processes per 10^9 bytes moved; None where that is not the question.
         network: The congestion control in force; "" where nothing is sent.
+        goal: What the ratio should be, for people; in a row of ours, what the bound's should be. "" for none.
     """
 
     bench: str
@@ -50,6 +51,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, tag="row"):
     n: int
     cpu_s_per_gb: float | None = None
     network: str = ""
+    goal: str = ""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -104,6 +106,7 @@ def row(
     bound_ratios: Sequence[float] = (),
     cpu_s_per_gb: float | None = None,
     network: str = "",
+    goal: str = "",
 ) -> Row:
     """Return a row of samples in seconds, at least one, and of ratios formed pass by pass, if any."""
     time, ratio = Spread.of(samples), Spread.of(ratios) if ratios else None
@@ -121,6 +124,7 @@ def row(
         n=len(samples),
         cpu_s_per_gb=cpu_s_per_gb,
         network=network,
+        goal=goal,
     )
 
 

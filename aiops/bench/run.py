@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from aiops.bench.campaign import Campaign, Contender, Outcome, campaign
@@ -134,6 +135,7 @@ class Bench:
         *,
         passes: int,
         bound: str = "",
+        goals: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Measure functions of this process in turn, "ours" among them, and put a row for each."""
         self.view.say(f"{bench}: {case}")
@@ -151,6 +153,7 @@ class Bench:
                     times,
                     ratios=_ratios(times, samples["ours"]),
                     bound_ratios=_ratios(times, samples[bound]) if bound in samples else (),
+                    goal=goals.get(name, ""),
                 )
             )
 

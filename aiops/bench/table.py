@@ -9,6 +9,7 @@ from aiops.bench.result import Figure, Line, Miss, Row
 
 HEAD = (
     f"{'':<34}{'median':>10}  {'times as long as ours':<26}{'of bound':>9}{'CPU s/GB':>10}{'n':>4}"
+    f"  {'goal'}"
 )
 
 
@@ -57,4 +58,6 @@ def _row(row: Row) -> str:
     bound = "-" if row.bound_ratio is None else f"{row.bound_ratio:.2f}"
     cpu = "-" if row.cpu_s_per_gb is None else f"{row.cpu_s_per_gb:.2f}"
     time = seconds(row.median_s)
-    return f"  {row.peer:<32}{time:>10}  {ratio:<26}{bound:>9}{cpu:>10}{row.n:>4}"
+    # Ours has none against itself: its goal is about the bound.
+    goal = f"  {row.goal}{' of bound' * (row.ratio == 1)}" if row.goal else ""
+    return f"  {row.peer:<32}{time:>10}  {ratio:<26}{bound:>9}{cpu:>10}{row.n:>4}{goal}"

@@ -5,8 +5,9 @@ import importlib.util
 import numpy as np
 import pytest
 
+from aiops.bench import native
 from aiops.bench.layout import RESNET50_VALUES, resnet50, sizes
-from aiops.bench.peers import base, sockets
+from aiops.bench.peers import base
 from aiops.bench.peers.base import Case, Skipped, package, pieces
 from aiops.bench.peers.table import PEERS, peer
 from aiops.bench.peers.total import Total
@@ -36,7 +37,7 @@ def test_a_package_without_its_module_is_skipped(monkeypatch):
 
 
 def test_without_a_compiler_the_bound_is_skipped(monkeypatch):
-    monkeypatch.setattr(sockets.shutil, "which", lambda name: None)
+    monkeypatch.setattr(native.shutil, "which", lambda name: None)
     with pytest.raises(Skipped, match="no C compiler"):
         peer("sockets").versions()
 
