@@ -66,11 +66,13 @@ def _panel(axis: Axes, rows: list[Row]) -> None:
     axis.barh(places, ratios, xerr=(low, high), color=[_colour(row) for row in rows], height=0.7)
     for place, row, ratio in zip(places, rows, ratios, strict=True):
         axis.annotate(
-            f" {ratio:.2g}x, {seconds(row.median_s)}",
+            f" {ratio:{'.0f' if ratio >= 100 else '.2g'}}x, {seconds(row.median_s)}",
             (max(ratio, row.ratio_q75 or ratio), place),
             va="center",
         )
     axis.set_xscale("log")
+    # They took a third of the time of a picture with 120 panels, 10 s.
+    axis.minorticks_off()
     axis.set_xlim(min(*ratios, 0.5) / 1.3, max(*ratios, 2.0) * 4)
     axis.axvline(1.0, color=OURS, linewidth=0.8)
     axis.set_yticks(places, [row.peer for row in rows])

@@ -65,7 +65,7 @@ def worst(data: Data) -> Iterator[KernelCase]:
 def push(data: Data) -> Iterator[KernelCase]:
     """Yield a whole compressed push."""
     yield KernelCase(
-        "compress 0.01: error feedback, select, index code, fp16",
+        "compress 0.01 (feedback, select, index code, fp16)",
         lambda: compress(data, 0.01),
         {"numpy": ">= 8", "torch": ">= 30"},
     )

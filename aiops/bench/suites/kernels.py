@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from aiops.bench.kernel import coding, dense, index, select, sparse
 from aiops.bench.kernel.base import BOUNDS, Data, KernelCase, Native, scipy_sparse, torch
@@ -34,8 +34,14 @@ FAMILIES: tuple[tuple[tuple[int, ...], int, Callable[[Data], Iterator[KernelCase
 )
 
 
-async def run(bench: Bench, sizes: tuple[int, ...] = ()) -> None:
-    """Measure every family at its sizes, or at others."""
+async def run(bench: Bench, *, sizes: Sequence[int] = (), names: Sequence[str] = ()) -> None:
+    """Measure every family at its sizes.
+
+    Args:
+        bench: Where results go.
+        sizes: Other lengths of the vectors.
+        names: Only cases with one of these in their names, and no sizes of codes.
+    """
     native = prepare(bench)
     sizes = sizes or ((QUICK_SIZE,) if bench.quick else ())
     for own_sizes, passes, cases in FAMILIES:
@@ -46,7 +52,10 @@ async def run(bench: Bench, sizes: tuple[int, ...] = ()) -> None:
                 continue
             most = QUICK_PASSES if bench.quick else LARGE_PASSES if n >= LARGE else passes
             for case in cases(Data(n, native)):
-                await measure(bench, case, n, most)
+                if not names or any(part in case.name for part in names):
+                    await measure(bench, case, n, most)
+    if names:
+        return
     for figure in index.sizes(Data(sizes[0] if sizes else index.SIZES[0], native)):
         bench.figure(SUITE, *figure)
 
