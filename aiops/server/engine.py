@@ -118,8 +118,13 @@ class Engine:
                 return None
             views[push.worker] = self._view_of(push, now)
             clocks.setdefault(push.worker, Clock(0))
-        present = self._live() | (views.keys() & self._members.keys())
+        live = self._live()
+        present = live | (views.keys() & self._members.keys())
         if not self.started and len(present) < self.min_workers:
+            return None
+        # The round does not wait for somebody who never pushed, unless it is the last one of min_workers.
+        waited_for = not self.started and len(present) == self.min_workers
+        if len(coming) > 1 and not waited_for and any(push.worker not in live for push in coming):
             return None
         view = RoundView(version=self.version, held=views, clocks=clocks, now=now)
         if not views or set(self.sync.ready(view)) != views.keys():
