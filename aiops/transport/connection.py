@@ -15,7 +15,7 @@ from typing import NotRequired, TypedDict, cast
 
 from aiops.errors import BadHandshake, ConnectionLost, TransportError
 from aiops.transport.base import Receiver, address
-from aiops.transport.congestion import choose, in_force
+from aiops.transport.congestion import bound_queue, choose, in_force
 from aiops.transport.lane import Lane, Receive, Send
 from aiops.transport.stream import SEGMENT_BYTES, StreamConnection
 from aiops.wire.frame import TLS_ALERT
@@ -84,6 +84,7 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             choose(sock, self._congestion)
+            bound_queue(sock)
             self.congestion = in_force(sock)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -75,3 +75,11 @@ async def test_both_ends_of_a_connection_use_what_was_asked_for():
     connection.abort()
     made[0].abort()
     await listener.close()
+
+
+@pytest.mark.parametrize(("peer", "bounded"), [("127.0.0.1", True), ("10.0.0.1", False)])
+def test_what_is_queued_is_bounded_on_loopback_alone(peer, bounded):
+    sock, options = Sock("reno", [], peer), []
+    sock.setsockopt = lambda level, option, value: options.append((option, value))
+    congestion.bound_queue(sock)
+    assert options == ([(socket.SO_SNDBUF, congestion.QUEUE_BYTES)] if bounded else [])
