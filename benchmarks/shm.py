@@ -18,8 +18,9 @@ from contextlib import asynccontextmanager, contextmanager
 import numpy as np
 
 import aiops
+from aiops.bench.harness import Spread, speedup
+from aiops.bench.machine import fingerprint
 from aiops.worker.client import Client, Tensors
-from benchmarks._harness import Spread, machine, speedup
 
 # Bytes of parameters, and rounds in a sample.
 SIZES = {"4 KB": (4096, 300), "1 MB": (10**6, 30), "16 MB": (16 * 10**6, 4), "100 MB": (10**8, 1)}
@@ -97,7 +98,7 @@ def main() -> None:
     """Print one line per size."""
     passes = int(sys.argv[1]) if len(sys.argv) > 1 else 25
     sizes = sys.argv[2].split(",") if len(sys.argv) > 2 else list(SIZES)
-    print(machine())
+    print(fingerprint())
     print("round     tcp q25 ms  shm q25 ms   tcp/shm median (q25-q75)   CPU s/GB tcp  shm")
     for name in sizes:
         size, rounds = SIZES[name]

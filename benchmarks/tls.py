@@ -19,12 +19,13 @@ from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import TypeAlias
 
+from aiops.bench.harness import interleave, speedup
+from aiops.bench.machine import fingerprint
 from aiops.sync.thread import LoopName, loop_factory
 from aiops.transport import tcp
 from aiops.transport.certificate import Tls, client_context, server_context
 from aiops.wire.frame import Frame, Header, Kind, frame_bytes
 from aiops.wire.reader import Landing
-from benchmarks._harness import interleave, machine, speedup
 from tests.certificates import Authority
 
 # Name -> bytes, and rounds in a sample.
@@ -177,7 +178,7 @@ def row(name: str, size: int, rounds: int, authority: Authority) -> str:
 
 
 def main() -> None:
-    print(f"{machine()}; {ssl.OPENSSL_VERSION}")
+    print(f"{fingerprint()}; {ssl.OPENSSL_VERSION}")
     print("times as long as ours a pair of blocking sockets takes: median (quartiles)\n")
     columns = [f"{loop}{how}" for how in (", TLS", ", without") for loop in LOOPS]
     print(f"{'':10s}{'their ms':>10s}   " + "".join(f"{column:20s}" for column in columns))

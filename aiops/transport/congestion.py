@@ -18,8 +18,9 @@ from aiops.errors import ConfigError
 PACED = frozenset({"bbr", "bbr2", "bbr3"})
 UNPACED = "reno"
 
-# What a sender may have queued on loopback; the kernel doubles it. More than that leaves the caches before it is received:
-# with two workers the server's system time for 100 MB each halved (98 to 49 ms), and a quarter of it slows one worker down.
+# What a sender may have queued on loopback; the kernel doubles it. More than that leaves the caches before it is
+# received: with two workers the server's system time for 100 MB each went from 98 to 49-75 ms. Half of it slows one
+# worker down.
 QUEUE_BYTES = 512 * 1024
 
 _OPTION: int | None = getattr(socket, "TCP_CONGESTION", None)
