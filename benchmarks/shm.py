@@ -98,7 +98,7 @@ def main() -> None:
     """Print one line per size."""
     passes = int(sys.argv[1]) if len(sys.argv) > 1 else 25
     sizes = sys.argv[2].split(",") if len(sys.argv) > 2 else list(SIZES)
-    print(fingerprint())
+    print(*fingerprint().lines(), sep="\n")
     print("round     tcp q25 ms  shm q25 ms   tcp/shm median (q25-q75)   CPU s/GB tcp  shm")
     for name in sizes:
         size, rounds = SIZES[name]

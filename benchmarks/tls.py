@@ -178,7 +178,7 @@ def row(name: str, size: int, rounds: int, authority: Authority) -> str:
 
 
 def main() -> None:
-    print(f"{fingerprint()}; {ssl.OPENSSL_VERSION}")
+    print(*fingerprint().lines(), ssl.OPENSSL_VERSION, sep="\n")
     print("times as long as ours a pair of blocking sockets takes: median (quartiles)\n")
     columns = [f"{loop}{how}" for how in (", TLS", ", without") for loop in LOOPS]
     print(f"{'':10s}{'their ms':>10s}   " + "".join(f"{column:20s}" for column in columns))
