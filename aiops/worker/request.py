@@ -81,7 +81,8 @@ class PushRequest(PullRequest):
         out: Where the model goes, float32, shape (table.size,); None takes fresh memory.
         plain: How averaged buckets are encoded; as all others unless given.
         ticket: Whom to tell; a ticket of its own unless given.
-        first: Number of the bucket to begin with, modulo theirs: workers that begin elsewhere keep all shards busy.
+        first: Number of the shard whose buckets go first, modulo theirs: workers that begin elsewhere keep all shards
+            busy, and within a shard the same order brings the same values at about the same time.
     """
 
     def __init__(
@@ -98,7 +99,9 @@ class PushRequest(PullRequest):
     ) -> None:
         super().__init__(table, out if message.want else np.empty(0, np.float32), ticket=ticket)
         self.message = message
-        self._first = first
+        homes = [bucket.shard for bucket in table.buckets]
+        own = first % (max(homes, default=0) + 1)
+        self._first = homes.index(own) if own in homes else 0
         self._codecs = [
             plain if plain is not None and bucket.averaged else codec for bucket in table.buckets
         ]

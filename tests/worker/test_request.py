@@ -31,7 +31,7 @@ from aiops.wire.message import (
     decode,
     encode,
 )
-from aiops.wire.session import Event, Role, Session
+from aiops.wire.session import Event, Role, Session, State
 from aiops.wire.table import BucketEntry, Table, TensorEntry
 from aiops.worker.request import (
     InitRequest,
@@ -41,6 +41,7 @@ from aiops.worker.request import (
     as_bytes,
     refusal,
 )
+from aiops.worker.ticket import Ticket
 
 TABLE = Table(
     (TensorEntry("w", (4,), "float32", 0, 4),), (BucketEntry(0, 3, 0), BucketEntry(3, 4, 1))
@@ -249,3 +250,29 @@ def test_bytes_are_a_view_of_any_contiguous_array():
     ):
         view = as_bytes(array)
         assert (view.format, view.nbytes, bytes(view)) == ("B", array.nbytes, array.tobytes())
+
+
+def test_workers_begin_with_different_shards_and_go_through_each_in_the_same_order():
+    tensors = (TensorEntry("w", (64,), "float32", 0, 64, False),)
+    homes = [0, 0, 2, 2]
+    table = Table(
+        tensors,
+        tuple(BucketEntry(16 * i, 16 * i + 16, home, False) for i, home in enumerate(homes)),
+    )
+    payload = [[np.zeros(16, np.float32)] for _ in homes]
+
+    def order(first):
+        session = Session(Role.WORKER)
+        session.state = State.READY
+        message = Push(1, 0, 1, 1, 1, 0.0, len(homes), True)
+        request = PushRequest(table, message, payload, dense(), None, ticket=Ticket(), first=first)
+        frames = request.frames(session, session.next_request())[1:]
+        return [parse_header(memoryview(head), 1 << 20).key for head, _ in frames]
+
+    # Shard 1 is empty: whoever would begin there begins at the front.
+    assert [order(first) for first in range(4)] == [
+        [0, 1, 2, 3],
+        [0, 1, 2, 3],
+        [2, 3, 0, 1],
+        [0, 1, 2, 3],
+    ]
