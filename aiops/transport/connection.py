@@ -10,23 +10,19 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NotRequired, TypedDict, cast
 
 from aiops.errors import BadHandshake, ConnectionLost, TransportError
 from aiops.transport.base import Receiver, address
 from aiops.transport.congestion import bound_queue, choose, in_force
 from aiops.transport.lane import Lane, Receive, Send
-from aiops.transport.stream import SEGMENT_BYTES, StreamConnection
+from aiops.transport.laned import LANE_BYTES, LanedConnection
 from aiops.wire.frame import TLS_ALERT
 
 if sys.platform == "linux":
     import fcntl
     import termios
-
-# From here on a payload goes through a lane. Below, waking another thread costs more than moving the bytes: measure
-# with `aiops bench round`.
-LANE_BYTES = 1024 * 1024
 
 
 class Options(TypedDict):
@@ -39,13 +35,12 @@ class Options(TypedDict):
     congestion: NotRequired[str | None]
 
 
-class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
+class TcpConnection(LanedConnection, asyncio.BufferedProtocol):
     """A TCP connection; made by :func:`connect` and :func:`listen`.
 
     Args:
-        lanes: Threads for bulk payloads; without them everything happens on the loop. What comes in says which of them
-            takes it.
-        send_lane: Number of the lane that sends.
+        lanes: See :class:`LanedConnection`.
+        send_lane: See :class:`LanedConnection`.
         congestion: Congestion control to ask the system for; None leaves it, except on loopback (see
             :mod:`aiops.transport.congestion`).
     """
@@ -62,17 +57,15 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         send_lane: int = 0,
         congestion: str | None = None,
     ) -> None:
-        super().__init__(receiver, max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s)
+        super().__init__(
+            receiver,
+            max_frame_bytes=max_frame_bytes,
+            idle_timeout_s=idle_timeout_s,
+            lanes=lanes,
+            send_lane=send_lane,
+        )
         self.congestion = "unknown"
-        self._lanes = lanes
-        self._send_lane = send_lane
         self._congestion = congestion
-        self._segment_bytes = sys.maxsize if lanes else SEGMENT_BYTES
-        # The lane at work on each direction, and how much of the incoming move is accounted for.
-        self._incoming: tuple[Lane, Receive] | None = None
-        self._outgoing: tuple[Lane, Send] | None = None
-        self._due = 0
-        self._asked_to_pause = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set the socket up so that "may write again" means "the kernel has taken everything"."""
@@ -114,23 +107,6 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         lost = f"connection to {self.peer} was lost {self._where()}"
         self._lost(ConnectionLost(lost) if exc is None else translated(exc, lost))
 
-    @property
-    def received_bytes(self) -> int:
-        """Bytes received so far."""
-        self._account()
-        return self._received_bytes
-
-    @property
-    def last_heard(self) -> float:
-        """When bytes last came in, in seconds of the loop's clock; a lane's are noted when somebody asks."""
-        self._account()
-        return self._last_heard
-
-    def pause_reading(self) -> None:
-        """Stop taking bytes from the peer, once a payload that a lane is at has come."""
-        self._asked_to_pause = True
-        self._read_or_not()
-
     def resume_reading(self) -> None:
         """Take bytes from the peer again."""
         self._asked_to_pause = False
@@ -161,14 +137,11 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         landing, left = bulk
         if not self._lanes or left < LANE_BYTES:
             return
-        lane = self._lanes[landing.lane % len(self._lanes)]
         sock = self._own_socket()
         if sock is None:
             return
         move = Receive(sock, landing, left, self._from_lane(self._came))
-        self._incoming, self._due = (lane, move), left
-        self._read_or_not()
-        lane.start(move)
+        self._begin_incoming(self._lane_of(landing), move)
 
     def _came(self, error: Exception | None) -> None:
         assert self._incoming is not None
@@ -189,26 +162,15 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         self._hand_over()
         self._read_or_not()
 
-    # Note what the incoming lane has moved since somebody last looked.
-    def _account(self) -> None:
-        if self._incoming is not None:
-            left = self._incoming[1].left
-            if left != self._due:
-                self._heard(self._due - left)
-                self._due = left
-
     def _write(self, data: bytes | memoryview) -> None:
-        if not self._lanes or len(data) < LANE_BYTES or not isinstance(data, memoryview):
+        if not self._takes_lane(data):
             self._transport.write(data)
             return
-        lane = self._lanes[self._send_lane % len(self._lanes)]
         sock = self._own_socket()
         if sock is None:
             return
-        move = Send(sock, data, self._from_lane(self._went))
-        self._outgoing = (lane, move)
-        self._pause()
-        lane.start(move)
+        move = Send(sock, memoryview(data), self._from_lane(self._went))
+        self._begin_outgoing(self._own_lane(), move)
 
     def _went(self, error: Exception | None) -> None:
         self._outgoing = None
@@ -218,32 +180,8 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         self._resume()
 
     def _backlog(self) -> int:
-        waiting = self._transport.get_write_buffer_size()
-        if self._outgoing is not None:
-            waiting += self._outgoing[1].left
+        waiting = self._transport.get_write_buffer_size() + self._outgoing_bytes()
         return waiting + _unacknowledged(self._transport.get_extra_info("socket").fileno())
-
-    def _stop_moving(self) -> None:
-        for moving in (self._incoming, self._outgoing):
-            if moving is not None:
-                lane, move = moving
-                lane.stop(move)
-        self._account()
-        self._incoming = self._outgoing = None
-
-    # A lane tells the loop, unless the connection has ended meanwhile and nobody waits to hear.
-    def _from_lane(
-        self, heard: Callable[[Exception | None], None]
-    ) -> Callable[[Exception | None], None]:
-        def on_loop(error: Exception | None) -> None:
-            if not self.closed:
-                heard(error)
-
-        def tell(error: Exception | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(on_loop, error)
-
-        return tell
 
     # A second descriptor, which the lane closes; None ends the connection, where the process may have no more of them.
     def _own_socket(self) -> socket.socket | None:

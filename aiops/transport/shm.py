@@ -6,8 +6,6 @@ and a landing may use it in place. The unix socket that handed the memory over t
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NotRequired, TypedDict
@@ -17,11 +15,9 @@ from aiops.kernels import copy_bytes
 from aiops.transport.base import Receiver
 from aiops.transport.handover import Link
 from aiops.transport.lane import Lane
+from aiops.transport.laned import LANE_BYTES, LanedConnection
 from aiops.transport.passage import Drain, Fill, Inlet, Outlet
-from aiops.transport.stream import SEGMENT_BYTES, StreamConnection
-
-# From here on a payload goes through a lane. Below, waking another thread costs more than moving the bytes.
-LANE_BYTES = 1024 * 1024
+from aiops.transport.stream import SEGMENT_BYTES
 
 # What the loop takes from a ring before it looks at others.
 TURN_BYTES = 512 * 1024
@@ -36,13 +32,12 @@ class Options(TypedDict):
     send_lane: NotRequired[int]
 
 
-class ShmConnection(StreamConnection):
+class ShmConnection(LanedConnection):
     """A connection through shared memory; :mod:`aiops.transport.nearest` makes it.
 
     Args:
-        lanes: Threads for bulk payloads; without them everything happens on the loop. What comes in says which of them
-            takes it.
-        send_lane: Number of the lane that sends.
+        lanes: See :class:`LanedConnection`.
+        send_lane: See :class:`LanedConnection`.
     """
 
     def __init__(
@@ -55,21 +50,20 @@ class ShmConnection(StreamConnection):
         lanes: Sequence[Lane] = (),
         send_lane: int = 0,
     ) -> None:
-        super().__init__(receiver, max_frame_bytes=max_frame_bytes, idle_timeout_s=idle_timeout_s)
+        super().__init__(
+            receiver,
+            max_frame_bytes=max_frame_bytes,
+            idle_timeout_s=idle_timeout_s,
+            lanes=lanes,
+            send_lane=send_lane,
+        )
         self.peer = link.peer
         self._link = link
-        self._lanes = lanes
-        self._send_lane = send_lane
-        self._segment_bytes = sys.maxsize if lanes else SEGMENT_BYTES
         self._inlet = Inlet(link.inward)
         self._outlet = Outlet(link.outward)
         # What the ring had no room for yet.
         self._pending: deque[memoryview] = deque()
-        # The lane at work on each direction, and how much of the incoming move is accounted for.
-        self._incoming: tuple[Lane, Drain] | None = None
-        self._outgoing: tuple[Lane, Fill] | None = None
-        self._size = self._due = 0
-        self._asked_to_pause = False
+        self._size = 0
         self._hung_up = False
         self._watched: dict[int, Callable[[], None]] = {}
 
@@ -78,23 +72,6 @@ class ShmConnection(StreamConnection):
         if self.closed:
             return
         self._watch(self._link.sock.fileno(), self._gone)
-        self._read_or_not()
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes received so far."""
-        self._account()
-        return self._received_bytes
-
-    @property
-    def last_heard(self) -> float:
-        """When bytes last came in, in seconds of the loop's clock; a lane's are noted when somebody asks."""
-        self._account()
-        return self._last_heard
-
-    def pause_reading(self) -> None:
-        """Stop taking bytes from the peer, once a payload that a lane is at has come."""
-        self._asked_to_pause = True
         self._read_or_not()
 
     def resume_reading(self) -> None:
@@ -159,11 +136,8 @@ class ShmConnection(StreamConnection):
         if bulk is None or not self._lanes or bulk[1] < LANE_BYTES or self._hung_up:
             return False
         landing, self._size = bulk
-        lane = self._lanes[landing.lane % len(self._lanes)]
         move = Drain(self._inlet, landing, self._size, self._from_lane(self._landed))
-        self._incoming, self._due = (lane, move), self._size
-        self._read_or_not()
-        lane.start(move)
+        self._begin_incoming(self._lane_of(landing), move)
         return True
 
     def _landed(self, error: Exception | None) -> None:
@@ -175,14 +149,6 @@ class ShmConnection(StreamConnection):
         self._dispatch(self._reader.landed(self._size))
         self._read_or_not()
         self._take_in()
-
-    # Note what the incoming lane has moved since somebody last looked.
-    def _account(self) -> None:
-        if self._incoming is not None:
-            left = self._incoming[1].left
-            if left != self._due:
-                self._heard(self._due - left)
-                self._due = left
 
     # The peer is gone. What it has written is still there, and is read first, here: it is not much.
     def _gone(self) -> None:
@@ -215,12 +181,9 @@ class ShmConnection(StreamConnection):
     def _write(self, data: bytes | memoryview) -> None:
         if self._hung_up:
             self._hang_up()
-        elif self._lanes and len(data) >= LANE_BYTES and isinstance(data, memoryview):
-            lane = self._lanes[self._send_lane % len(self._lanes)]
-            move = Fill(self._outlet, data, self._from_lane(self._went))
-            self._outgoing = (lane, move)
-            self._pause()
-            lane.start(move)
+        elif self._takes_lane(data):
+            move = Fill(self._outlet, memoryview(data), self._from_lane(self._went))
+            self._begin_outgoing(self._own_lane(), move)
         elif data:
             self._pending.append(memoryview(data))
             self._put_pending()
@@ -256,35 +219,14 @@ class ShmConnection(StreamConnection):
         self._resume()
 
     def _backlog(self) -> int:
-        waiting = sum(map(len, self._pending))
-        if self._outgoing is not None:
-            waiting += self._outgoing[1].left
+        waiting = sum(map(len, self._pending)) + self._outgoing_bytes()
         return waiting + self._outlet.ring.used
 
     # Ending.
 
     def _stop_moving(self) -> None:
-        for moving in (self._incoming, self._outgoing):
-            if moving is not None:
-                lane, move = moving
-                lane.stop(move)
-        self._account()
-        self._incoming = self._outgoing = None
+        super()._stop_moving()
         self._pending.clear()
-
-    # A lane tells the loop, unless the connection has ended meanwhile and nobody waits to hear.
-    def _from_lane(
-        self, heard: Callable[[Exception | None], None]
-    ) -> Callable[[Exception | None], None]:
-        def on_loop(error: Exception | None) -> None:
-            if not self.closed:
-                heard(error)
-
-        def tell(error: Exception | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(on_loop, error)
-
-        return tell
 
     def _shut(self, *, gently: bool) -> None:
         for fd in list(self._watched):

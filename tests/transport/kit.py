@@ -198,10 +198,10 @@ class MemoryNet:
 
 
 @contextlib.asynccontextmanager
-async def accepting(host="127.0.0.1", **options):
-    """Listen on TCP; give the address, and the list of what was accepted as (inbox, connection)."""
+async def accepting(host="127.0.0.1", *, listen=tcp.listen, **options):
+    """Listen, on TCP unless told; give the address, and the list of what was accepted as (inbox, connection)."""
     accepted = []
-    listener = await tcp.listen(
+    listener = await listen(
         host, 0, Inbox, made=lambda *made: accepted.append(made), **{**OPTIONS, **options}
     )
     try:

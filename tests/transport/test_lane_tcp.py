@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aiops.errors import ConnectionLost
-from aiops.transport.connection import LANE_BYTES
+from aiops.transport.laned import LANE_BYTES
 from aiops.wire.frame import HEADER_BYTES, Kind
 from aiops.wire.reader import Landing
 from tests.transport.kit import MIB, OPTIONS, Inbox, TcpNet, filled, ping, tensor, until

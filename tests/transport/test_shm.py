@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
+import functools
 import gc
 import logging
 import os
@@ -18,6 +19,7 @@ from aiops.errors import ConnectFailed, ConnectionLost, RemoteProtocolError
 from aiops.transport import handover, nearest, tcp
 from aiops.transport.lane import Lane
 from aiops.wire.reader import Landing
+from tests.transport import kit
 from tests.transport.kit import (
     MIB,
     OPTIONS,
@@ -33,22 +35,7 @@ from tests.transport.kit import (
 pytestmark = pytest.mark.skipif(not handover.AVAILABLE, reason="Linux only")
 
 
-@contextlib.asynccontextmanager
-async def accepting(**options):
-    """Listen; give the address, and the list of what was accepted as (inbox, connection)."""
-    accepted = []
-    listener = await nearest.listen(
-        "127.0.0.1", 0, Inbox, made=lambda *made: accepted.append(made), **{**OPTIONS, **options}
-    )
-    try:
-        yield listener.addresses[0], accepted
-    finally:
-        await listener.close()
-        for inbox, connection in accepted:
-            connection.abort()
-            await inbox.lost()
-            inbox.release()
-            assert inbox.pool.outstanding == 0
+accepting = functools.partial(kit.accepting, listen=nearest.listen)
 
 
 @contextlib.contextmanager
