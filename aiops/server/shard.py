@@ -112,11 +112,6 @@ class Shard:
         """The keys that live here."""
         return self._sizes.keys()
 
-    @property
-    def size_bytes(self) -> int:
-        """Size of the parameters, in bytes."""
-        return 4 * sum(self._sizes.values())
-
     def load(self, values: Mapping[Key, NDArray[np.float32]]) -> None:
         """Publish the first parameters, copying them; ``values`` holds every key of this shard."""
         for key, size in self._sizes.items():
