@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
 from aiops.bench.campaign import Campaign, Contender, Outcome, campaign
-from aiops.bench.harness import interleave
+from aiops.bench.harness import Spread, interleave
 from aiops.bench.machine import Watch, available_bytes
 from aiops.bench.peers.base import Case, Skipped
 from aiops.bench.peers.table import peer
@@ -234,6 +235,13 @@ def cpu_s_per_gb(case: Case, outcome: Outcome) -> float | None:
 def moved_gb(case: Case, outcome: Outcome) -> float:
     """Return what all workers pushed and pulled, in 10^9 bytes."""
     return outcome.rounds * case.n_workers * case.n_bytes * (1 if case.one_way else 2) / 1e9
+
+
+def compared(result: Campaign, label: str, with_label: str) -> float:
+    """Return how many times as long one contender took as another, NaN where one did not."""
+    these, those = result.outcomes[label].samples, result.outcomes[with_label].samples
+    both = [these[turn] / those[turn] for turn in these if turn in those]
+    return Spread.of(both).median if both else math.nan
 
 
 def _by_pass(outcome: Outcome, other: Outcome | None) -> list[float]:

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import importlib.metadata
 import importlib.util
+import itertools
 import signal
 import socket
 import statistics
@@ -54,6 +55,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         n_workers: Worker processes.
         layout: How ours cuts those bytes into tensors: "one", "resnet50", or a number of equal ones.
         one_way: Only the way up, answered by one byte; for transports.
+        merging: Whether our transport's server merges what comes while it comes, as ours does; for one worker.
         congestion: TCP congestion control that C sockets and our transport ask for; "-" leaves it to them.
         lanes: Threads of our transport for bulk; without one everything happens on the loop.
         segment_bytes: What a lane sends at a time; 0 leaves it.
@@ -64,6 +66,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     n_workers: int = 1
     layout: str = "one"
     one_way: bool = False
+    merging: bool = False
     congestion: str = "-"
     lanes: int = 1
     segment_bytes: int = 0
@@ -85,10 +88,19 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """What one worker measured in one turn, in seconds per round."""
+    """What was measured in one turn.
+
+    Attributes:
+        median_s: Seconds per round, the median.
+        best_s: The fastest round.
+        start_s: When the first round began, by the clock that all processes of a machine share.
+        end_s: When the last one was over.
+    """
 
     median_s: float
     best_s: float
+    start_s: float = 0.0
+    end_s: float = 0.0
 
 
 class Peer(Protocol):
@@ -160,12 +172,11 @@ def work(peer: Peer, case: Case, address: str, rank: int) -> None:
         _check(do_round(), case)
         _say("ready")
         for line in sys.stdin:
-            times = []
+            ends = [time.monotonic()]
             for _ in range(int(line)):
-                start = time.perf_counter()
                 do_round()
-                times.append(time.perf_counter() - start)
-            _say(_sample(times))
+                ends.append(time.monotonic())
+            _say(_sample(ends))
 
 
 async def _work_async(connected: AbstractAsyncContextManager[AsyncRound], case: Case) -> None:
@@ -174,12 +185,11 @@ async def _work_async(connected: AbstractAsyncContextManager[AsyncRound], case: 
         _say("ready")
         # The loop goes on while nobody asks: it may have heartbeats to send.
         while line := await asyncio.to_thread(sys.stdin.readline):
-            times = []
+            ends = [time.monotonic()]
             for _ in range(int(line)):
-                start = time.perf_counter()
                 await do_round()
-                times.append(time.perf_counter() - start)
-            _say(_sample(times))
+                ends.append(time.monotonic())
+            _say(_sample(ends))
 
 
 def _check(value: float, case: Case) -> None:
@@ -187,8 +197,12 @@ def _check(value: float, case: Case) -> None:
         raise WrongSum(f"the first round gave {value:g}, the workers pushed {case.total:g}")
 
 
-def _sample(times: list[float]) -> Sample:
-    return Sample(median_s=statistics.median(times), best_s=min(times))
+# From when the first round began and when each was over.
+def _sample(ends: list[float]) -> Sample:
+    times = [end - start for start, end in itertools.pairwise(ends)]
+    return Sample(
+        median_s=statistics.median(times), best_s=min(times), start_s=ends[0], end_s=ends[-1]
+    )
 
 
 def _say(message: object) -> None:

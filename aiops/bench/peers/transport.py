@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from aiops.bench.peers.base import HOST, AsyncRound, Case, announce
 from aiops.bench.peers.total import Total
+from aiops.buffers import BufferPool
+from aiops.server.draft import CHUNK_BYTES, BucketDraft, Intake
 from aiops.sync.thread import loop_factory
 from aiops.transport import lane, tcp
 from aiops.transport.base import Connection, Receiver
@@ -27,7 +29,8 @@ class Taker:
     """
 
     def __init__(self, n_values: int, arrived: Callable[[Taker], None]) -> None:
-        self.array = np.empty(n_values, np.float32)
+        # Filled, so that its pages are there before anything is measured.
+        self.array = np.full(n_values, 0, np.float32)
         self.connection: Connection
         self._arrived = arrived
 
@@ -47,6 +50,32 @@ class Taker:
         view = array.data.cast("B")
         head = Header(Kind.TENSOR, 1, 1, 1, 0, 0, len(view)).pack()
         await self.connection.send([(head, [view])])
+
+
+class Merger(Taker):
+    """A taker that adds its payloads up chunk by chunk as they come: the next values are the old ones + the payload.
+
+    That is what our server does with the push that completes a round.
+    """
+
+    def __init__(self, n_values: int, arrived: Callable[[Taker], None]) -> None:
+        super().__init__(n_values, arrived)
+        self._pool = BufferPool()
+        self._next = self._pool.take(self.array.nbytes)
+        self._next.float32().fill(0)
+        self._draft: BucketDraft
+
+    def place(self, header: Header) -> Landing:
+        """Choose memory for one chunk."""
+        intake = Intake(header.size, self._pool.take(CHUNK_BYTES), passing=True, lane=0)
+        self._draft = BucketDraft(self.array, self._next, [intake], [1.0], 1.0)
+        return intake
+
+    def frame_received(self, frame: Frame) -> None:
+        """See to it that everything was added."""
+        assert self._draft.complete
+        frame.release()
+        super().frame_received(frame)
 
 
 class Transport:
@@ -80,8 +109,10 @@ class Transport:
             assert isinstance(taker, Taker)
             taker.connection = connection
 
+        kind = Merger if case.merging else Taker
+
         def take() -> Taker:
-            return Taker(case.n_values, arrived)
+            return kind(case.n_values, arrived)
 
         async with asyncio.TaskGroup() as tasks:
             listener = await tcp.listen(HOST, 0, take, made=made, **options(case))

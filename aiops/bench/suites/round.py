@@ -18,7 +18,7 @@ from aiops.bench.layout import RESNET50_VALUES
 from aiops.bench.memory import push_memory
 from aiops.bench.network import SAME
 from aiops.bench.peers.table import peer
-from aiops.bench.run import Bench, moved_gb
+from aiops.bench.run import Bench, compared, moved_gb
 from aiops.bench.suites.peers import SMALL_BYTES, workers
 
 SUITE = "round"
@@ -120,13 +120,6 @@ def median(result: Campaign | None) -> float:
     """Return the median time of a round of ours, NaN where there is none."""
     samples = result.outcomes[OURS].samples if result is not None else {}
     return Spread.of(samples.values()).median if samples else math.nan
-
-
-def compared(result: Campaign, label: str, with_label: str) -> float:
-    """Return how many times as long one contender took as another, NaN where one did not."""
-    these, those = result.outcomes[label].samples, result.outcomes[with_label].samples
-    both = [these[turn] / those[turn] for turn in these if turn in those]
-    return Spread.of(both).median if both else math.nan
 
 
 def slope(bench: Bench, name: str, times: Mapping[int, float], goal: str) -> None:

@@ -9,7 +9,7 @@ from aiops.bench.campaign import Contender
 from aiops.bench.machine import congestions
 from aiops.bench.network import SAME
 from aiops.bench.peers.table import peer
-from aiops.bench.run import Bench
+from aiops.bench.run import Bench, compared
 from aiops.wire.frame import HEADER_BYTES, Header, Kind
 from aiops.wire.message import Push
 from aiops.wire.reader import FrameReader
@@ -17,6 +17,7 @@ from aiops.wire.session import Role, Session, State
 
 SUITE = "wire"
 OURS, BOUND = peer("transport").name, peer("sockets").name
+MERGING = f"{OURS}, merging"
 SIZES = {"100 MB": 100_000_000, "16 MB": 16_000_000, "1 MB": 1_000_000}
 SEGMENTS = (64, 256, 1024, 4096)
 
@@ -90,15 +91,21 @@ def read_by_hand(data: memoryview) -> int:
 
 
 async def one_way(bench: Bench, passes: int) -> None:
-    """Measure one tensor up and one byte down, ours against C sockets."""
+    """Measure one tensor up and one byte down, ours against C sockets, and once more with the sum made meanwhile."""
     for size, n_bytes in SIZES.items():
         if bench.quick and size != "16 MB":
             continue
         case = bench.case(n_bytes, one_way=True)
         keys = bench.available(SUITE, ["ours", "transport", "sockets"])[1:]
         contenders = [Contender(peer(key).name, key, case, SAME) for key in keys]
+        merging = bench.case(n_bytes, one_way=True, merging=True)
+        contenders.insert(1, Contender(MERGING, "transport", merging, SAME))
         name = f"{size} one way"
-        await bench.compete(SUITE, name, contenders, passes=passes, ours=OURS, bound=BOUND)
+        result = await bench.compete(SUITE, name, contenders, passes=passes, ours=OURS, bound=BOUND)
+        if result is not None and size == "100 MB":
+            ratio = compared(result, MERGING, OURS)
+            what = "100 MB added up as they come, against received"
+            bench.figure(SUITE, what, ratio, "times as long", "<= 1.05")
 
 
 async def by_congestion(bench: Bench, passes: int) -> None:
