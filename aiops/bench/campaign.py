@@ -17,6 +17,9 @@ from aiops.bench.peers.base import Case
 # Rounds of a turn: enough for a median, so short that everybody's turn comes soon.
 MOST_ROUNDS = 4000
 
+# Where workers end a round one after the other, the first begin the next one meanwhile: a single round hides that.
+FEWEST_ROUNDS = 2
+
 # A contender this much slower than its turn sits out passes, but for FEWEST of them.
 PATIENCE, FEWEST = 4.0, 3
 
@@ -43,7 +46,7 @@ class Outcome:
     """What was measured of one contender.
 
     Attributes:
-        samples: Pass -> seconds per round, the median over a turn.
+        samples: Pass -> seconds per round: the median over a turn, or of several workers the mean.
         best_s: The fastest single round.
         rounds: Rounds measured, of every worker.
         user_s: User time of all its processes over them.
@@ -144,7 +147,8 @@ async def _plan(fleet: Fleet, passes: int, turn_s: float) -> _Plan:
             if sample is None:
                 return _Plan()
             once_s = min(once_s, sample.median_s)
-    rounds = max(1, min(MOST_ROUNDS, round(turn_s / once_s)))
+    fewest = 1 if len(fleet.workers) == 1 else FEWEST_ROUNDS
+    rounds = max(fewest, min(MOST_ROUNDS, round(turn_s / once_s)))
     slowness = rounds * once_s / (PATIENCE * turn_s)
     return _Plan(rounds, max(1, min(math.ceil(slowness), passes // FEWEST)))
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from aiops.bench.campaign import Contender, campaign
-from aiops.bench.fleet import Fleet
+from aiops.bench.fleet import Fleet, together
 from aiops.bench.machine import Watch, congestion, cpu_s
 from aiops.bench.network import DEFAULT, network
-from aiops.bench.peers.base import Case
+from aiops.bench.peers.base import Case, Sample
 from aiops.bench.result import Figure, Miss, Row
 from aiops.bench.run import Bench
 
@@ -52,6 +52,34 @@ async def test_ours_and_the_bound_take_turns(bench, n_workers):
     assert bound.ratio < 1 < ours.bound_ratio
     assert ours.bound_ratio == pytest.approx(1 / bound.ratio, rel=0.5)
     assert ours.network == f"system's {congestion()}"
+
+
+@needs_compiler
+@pytest.mark.parametrize("n_workers", [1, 3])
+async def test_workers_tell_when_their_rounds_began_and_ended(tmp_path, n_workers):
+    fleet = Fleet("sockets", Case(n_bytes=4096, n_workers=n_workers, scratch=str(tmp_path)))
+    await fleet.start()
+    before = time.monotonic()
+    sample = await fleet.rounds(10)
+    assert before < sample.start_s < sample.end_s < time.monotonic()
+    assert 0 < sample.best_s <= sample.median_s <= sample.end_s - sample.start_s
+    await fleet.stop()
+
+
+def test_a_round_of_several_workers_lasts_until_the_last_one_has_its_answer():
+    first = Sample(median_s=1.0, best_s=0.5, start_s=10.0, end_s=13.0)
+    last = Sample(median_s=1.5, best_s=1.25, start_s=11.0, end_s=16.0)
+    assert together([first], 3) == first
+    assert together([first, last], 3) == Sample(median_s=2.0, best_s=1.25, start_s=10.0, end_s=16.0)
+
+
+async def test_what_our_transport_merges_while_it_comes_is_whole(tmp_path):
+    case = Case(n_bytes=4_000_000, one_way=True, merging=True, scratch=str(tmp_path))
+    fleet = Fleet("transport", case)
+    await fleet.start()
+    assert not fleet.failed
+    assert (await fleet.rounds(3)).best_s > 0
+    await fleet.stop()
 
 
 @needs_compiler

@@ -154,13 +154,15 @@ static void work(const char *where) {
     fflush(stdout);
     while (scanf("%d", &count) == 1) {
         double *times = malloc(sizeof *times * (size_t)count);
-        for (int i = 0; i < count; i++) {
-            double start = now();
+        double first = now(), start = first, end = first;
+        for (int i = 0; i < count; i++, start = end) {
             if (!send_all(fd, up, n_bytes) || !receive_all(fd, down, answer_bytes())) fail("round");
-            times[i] = now() - start;
+            end = now();
+            times[i] = end - start;
         }
         qsort(times, (size_t)count, sizeof *times, by_size);
-        printf("{\"median_s\": %.9f, \"best_s\": %.9f}\n", times[count / 2], times[0]);
+        printf("{\"median_s\": %.9f, \"best_s\": %.9f, ", times[count / 2], times[0]);
+        printf("\"start_s\": %.9f, \"end_s\": %.9f}\n", first, end);
         fflush(stdout);
         free(times);
     }
