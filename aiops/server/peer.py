@@ -77,13 +77,12 @@ class Peer:
 
     def place(self, header: Header) -> Landing | None:
         """Take a block for a bulk payload; none for what will be refused anyway."""
-        self.session.admit(header)
+        announced = self.session.admit(header)
         if self.member is None:
             raise RemoteProtocolError(f"{header.kind.name} frame before HELLO")
         table = self._owner.table
-        if header.kind is Kind.TENSOR and (table is None or header.size > _most(table, header.key)):
+        if announced is not None and (table is None or header.size > _most(table, header.key)):
             return None
-        announced = self.session.announced(header)
         if isinstance(announced, Push):
             try:
                 landing = self._owner.land(self, header, announced)
