@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from aiops.buffers import Block, BufferPool
 from aiops.errors import AiopsError, ProtocolError, Refused, RemoteProtocolError, StalePush
@@ -21,12 +22,11 @@ from aiops.wire.table import Table
 MAX_QUEUED = 16
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(msgspec.Struct):
     """Frames to send, and the loans that end when they are sent."""
 
     frames: list[Outgoing]
-    loans: list[Block] = field(default_factory=list)
+    loans: list[Block] = []
 
     def release(self) -> None:
         """End the loans."""

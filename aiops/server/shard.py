@@ -7,8 +7,8 @@ fresh blocks that are swapped in when every shard is done.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,24 +19,24 @@ from aiops.server.draft import CHUNK_BYTES, BucketDraft
 from aiops.types import Key, ShardId
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One bucket of one push: how it is coded, and its bytes."""
 
     codec: Codec
     payload: memoryview
 
 
-@dataclass(slots=True)
-class MergeJob:
+class MergeJob(msgspec.Struct):
     """A merge in the making. ``run`` may happen in another thread; everything else belongs to the loop thread.
 
     Attributes:
         fresh: The new snapshot's blocks by key.
+        todo_bytes: Bytes of them that no draft holds yet.
         bad: Key and position of the first value that came out NaN or infinite; None when all are finite.
     """
 
     fresh: dict[Key, Block]
+    todo_bytes: int
     bad: tuple[Key, int] | None
     _old: Mapping[Key, Block]
     _pushes: Sequence[Mapping[Key, Part]]
@@ -45,11 +45,6 @@ class MergeJob:
     _drafts: Mapping[Key, BucketDraft]
     _scratch: Block | None
     _averaged: frozenset[Key]
-
-    @property
-    def todo_bytes(self) -> int:
-        """Bytes of the parameters that no draft holds yet."""
-        return sum(len(block) for key, block in self.fresh.items() if key not in self._drafts)
 
     def run(self) -> None:
         """Compute ``fresh = old + gain * sum weight * push``, summing in the order of the pushes."""
@@ -146,6 +141,7 @@ class Shard:
                 key: self._pool.take(4 * size) if key in sizes else drafts[key].fresh
                 for key, size in self._sizes.items()
             },
+            todo_bytes=4 * sum(sizes.values()),
             bad=None,
             _old=self._published,
             _pushes=pushes,

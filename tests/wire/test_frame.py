@@ -33,7 +33,9 @@ BYTES_OF = {"B": 1, "H": 2, "I": 4, "Q": 8}
 
 
 def packed(**changes):
-    fields = dict(zip(Header.__struct_fields__, (Kind.TENSOR, 1, 2, 3, 4, 5, 6), strict=True)) | changes
+    fields = (
+        dict(zip(Header.__struct_fields__, (Kind.TENSOR, 1, 2, 3, 4, 5, 6), strict=True)) | changes
+    )
     return Header(**fields).pack()
 
 
