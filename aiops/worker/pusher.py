@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -17,7 +16,7 @@ from aiops.wire.message import Push
 from aiops.wire.table import Table
 from aiops.worker.bucket import check_finite, check_out, check_vector
 from aiops.worker.link import Link
-from aiops.worker.request import PushRequest
+from aiops.worker.request import PushRequest, first_key
 from aiops.worker.ticket import Snapshot, Ticket
 
 # Pushes that may wait behind the one under way; more means that the caller does not await its tickets.
@@ -27,8 +26,7 @@ MAX_WAITING = 16
 INLINE_VALUES = 256 * 1024
 
 
-@dataclass(slots=True, eq=False)
-class _Waiting:
+class _Waiting(msgspec.Struct, eq=False):
     table: Table
     message: Push
     update: NDArray[np.float32]
@@ -37,8 +35,7 @@ class _Waiting:
     residuals: Sequence[Residual | None] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Encoded:
+class _Encoded(msgspec.Struct, frozen=True, eq=False):
     payload: Sequence[Sequence[NDArray[np.generic]]]
     residuals: Sequence[Residual | None]
 
@@ -63,6 +60,7 @@ class Pusher:
         self._codec = codec
         self._plain = plain
         self._sequences = sequences
+        self._first = 0
         self._closed = False
         # The first one is under way.
         self._waiting: deque[_Waiting] = deque()
@@ -77,6 +75,7 @@ class Pusher:
 
     def agree(self, table: Table) -> None:
         """Begin with fresh residuals for the buckets of this table."""
+        self._first = first_key(table, self._link.greeting.worker)
         self._spares = {}
         self._residuals = {
             key: None if bucket.averaged else self._codec.init(bucket.size)
@@ -195,7 +194,7 @@ class Pusher:
                 waiting.out,
                 self._plain,
                 ticket=waiting.ticket,
-                first=self._link.greeting.worker,
+                first=self._first,
             )
         )
 
