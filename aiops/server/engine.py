@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from aiops.errors import Busy, NotMember, Refused, StalePush, ZeroWeight
 from aiops.policy.base import (
     PushView,
@@ -48,8 +50,7 @@ class _Member:
     sync_s: float = 0.0
 
 
-@dataclass(slots=True)
-class _Held:
+class _Held(msgspec.Struct):
     view: PushView
     handle: Handle
 
@@ -86,6 +87,10 @@ class Engine:
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event at time ``now`` (seconds of the loop's clock); return what is to be done, in order."""
         match event:
+            case Pushed():
+                return self._pushed(event, now)
+            case Merged():
+                return self._merged(now)
             case Joined(worker):
                 self._members[worker] = _Member(self.version, self._slowest())
                 self._replan()
@@ -96,10 +101,6 @@ class Engine:
                 self._clocks.pop(worker, None)
                 self._replan()
                 return self._turned_away(worker) + self._advance(now)
-            case Pushed():
-                return self._pushed(event, now)
-            case Merged():
-                return self._merged(now)
             case MergeFailed(error):
                 failed, self._merging = self._merging, {}
                 declined = [Decline(held.handle, error) for held in failed.values()]
@@ -223,14 +224,17 @@ class Engine:
 
     # Ask the policy whether a round closes now; at most one merge is under way.
     def _advance(self, now: float) -> list[Action]:
-        actions = self._answers(now)
+        actions = self._answers(now) if self._parked else []
         while not self._merging:
-            self._admit_early(now)
+            if self._early:
+                self._admit_early(now)
             if not self.started:
                 self.started = self.n_pushed >= self.min_workers
                 if not self.started:
                     break
-            ready = self.sync.ready(self._view(now)) if self._held else ()
+            if not self._held:
+                break
+            ready = self.sync.ready(self._view(now))
             if not ready:
                 break
             # In worker order: float sums come out the same whoever was first.
@@ -246,8 +250,6 @@ class Engine:
         return actions
 
     def _admit_early(self, now: float) -> None:
-        if not self._early:
-            return
         for worker in sorted(self._early.keys() - self._held.keys()):
             self._hold(self._early.pop(worker), now)
 
@@ -262,8 +264,6 @@ class Engine:
         return self._advance(now)
 
     def _answers(self, now: float) -> list[Action]:
-        if not self._parked:
-            return []
         view = self._view(now)
         free = [
             worker

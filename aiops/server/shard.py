@@ -57,15 +57,20 @@ class MergeJob(msgspec.Struct):
 
     # The position of the first result that is not finite, or -1.
     def _merge(self, key: Key, values: NDArray[np.float32]) -> int:
-        weights, gain = self._shares(key)
-        pairs = zip(self._pushes, weights, strict=True)
-        parts = [(parts[key], weight) for parts, weight in pairs if key in parts and weight]
+        shares, gain = self._shares(key)
+        parts: list[Part] = []
+        weights: list[float] = []
+        for push, weight in zip(self._pushes, shares, strict=True):
+            if key in push and weight:
+                parts.append(push[key])
+                weights.append(weight)
         old = self._old[key].float32()
         if self._scratch is None:
-            return _merge_dense(old, parts, gain, values)
+            arrays = [np.frombuffer(part.payload, np.float32) for part in parts]
+            return _merge_dense(old, arrays, weights, gain, values)
         acc = self._scratch.float32()[: values.size]
         acc.fill(0.0)
-        for part, weight in parts:
+        for part, weight in zip(parts, weights, strict=True):
             part.codec.add_to(acc, part.payload, weight)
         return merge_checked(old, [acc], [1.0], gain=gain, out=values)
 
@@ -130,12 +135,8 @@ class Shard:
         The memory of the drafts of its keys goes over to the job.
         """
         sizes = {key: size for key, size in self._sizes.items() if key not in drafts}
-        coded = any(
-            part.codec.wire_id != DENSE
-            for push in pushes
-            for key, part in push.items()
-            if key in sizes
-        )
+        codecs = {p.codec.wire_id for push in pushes for key, p in push.items() if key in sizes}
+        coded = bool(codecs - {DENSE})
         return MergeJob(
             fresh={
                 key: self._pool.take(4 * size) if key in sizes else drafts[key].fresh
@@ -177,12 +178,11 @@ class Shard:
 # Chunk by chunk, so that what is merged stays in the cache between its sum and its check.
 def _merge_dense(
     old: NDArray[np.float32],
-    parts: Sequence[tuple[Part, float]],
+    arrays: Sequence[NDArray[np.float32]],
+    weights: Sequence[float],
     gain: float,
     out: NDArray[np.float32],
 ) -> int:
-    arrays = [np.frombuffer(part.payload, np.float32) for part, _ in parts]
-    weights = [weight for _, weight in parts]
     step = CHUNK_BYTES // 4
     for at in range(0, out.size, step):
         position = merge_checked(

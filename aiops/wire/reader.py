@@ -144,19 +144,23 @@ class FrameReader:
             self._landing.filled(n)
             yield from self.landed(n)
             return
-        self._end += n
+        stage, end = self._stage, self._end + n
+        self._end = end
         start = 0
-        while start < self._end and not self._closed:
+        while start < end and not self._closed:
             if self._header is None:
-                header = self._header_at(start)
-                if header is None:
-                    break
                 body = start + HEADER_BYTES
+                if body > end:
+                    # Two bytes tell a stranger, who may wait for our answer before sending 32.
+                    if end - start >= 2:
+                        check_magic(bytes(stage[start : start + 2]))
+                    break
+                header = parse_header(stage, self._max, start)
                 if header.kind not in BULK:
-                    if self._end - body < header.size:
+                    if end - body < header.size:
                         break
                     start = body + header.size
-                    yield Frame(header, memoryview(bytes(self._stage[body:start])), None)
+                    yield Frame(header, memoryview(bytes(stage[body:start])), None)
                     continue
                 self._landing = self._place(header)
                 self._header, self._left, start = header, header.size, body
@@ -165,9 +169,9 @@ class FrameReader:
                 break
             yield self._finish()
         # The beginning of the next frame moves to the front, at most once per call: there is always room for its rest.
-        left = self._end - start
+        left = end - start
         if start and left:
-            self._stage[:left] = self._stage[start : self._end]
+            stage[:left] = stage[start:end]
         self._end = left
 
     def landed(self, n: int) -> Iterator[Frame]:
@@ -187,15 +191,6 @@ class FrameReader:
     def mid_frame(self) -> bool:
         """Whether the stream stands inside a frame."""
         return self._header is not None or self._end > 0
-
-    def _header_at(self, start: int) -> Header | None:
-        have = self._end - start
-        if have >= HEADER_BYTES:
-            return parse_header(self._stage, self._max, start)
-        # Two bytes tell a stranger, who may wait for our answer before sending 32.
-        if have >= 2:
-            check_magic(bytes(self._stage[start : start + 2]))
-        return None
 
     # Move what is staged of a bulk payload to its place, or drop it; returns where in the stage the rest begins.
     def _unstage(self, start: int) -> int:

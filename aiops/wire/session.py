@@ -235,7 +235,7 @@ class Session:
         self._expected = 0
 
     def _message(self, event: Event) -> Event | None:
-        if self.role is Role.WORKER and event.kind in _LAST_ANSWERS:
+        if event.kind in _LAST_ANSWERS:
             self._open.discard(event.request)
         parts = event.body.parts if isinstance(event.body, _CARRIES_PARTS) else 0
         if not parts:
@@ -292,7 +292,8 @@ class Session:
             other = self.role.other
             refusal = f"a {other.value} may not send {kind.name} while {self.state.value}"
             raise BadHandshake(refusal) if self.state is State.NEW else RemoteProtocolError(refusal)
-        if self.role is Role.WORKER and kind in _ANSWERS and header.request not in self._open:
+        # Only a worker hears answers.
+        if kind in _ANSWERS and header.request not in self._open:
             raise RemoteProtocolError(
                 f"{kind.name} answers request {header.request}, which is not open"
             )
