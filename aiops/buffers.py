@@ -86,7 +86,7 @@ class BufferPool:
         """
         assert size_bytes >= 0
         # Even an empty block fills a page, so that what is kept for reuse is bounded by its bytes.
-        capacity = max(1, -(-size_bytes // PAGE_BYTES)) * PAGE_BYTES
+        capacity = (-(-size_bytes // PAGE_BYTES) or 1) * PAGE_BYTES
         spare = self._free.get(capacity)
         if spare:
             memory = spare.pop()

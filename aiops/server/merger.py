@@ -142,6 +142,7 @@ class Merger:
     # A push whose values are lost: a worker sends on its next connection what was not answered on this one.
     def _ask_again(self, push: AdmittedPush) -> None:
         self._service.counters["pushes_lost"] += 1
+        self._give_back(push)
         self._close(push, None)
         push.peer.connection.abort(ConnectionLost("the push is to be sent again"))
 
@@ -181,6 +182,7 @@ class Merger:
             case Answer(handle, _, version, staleness, n_merged):
                 push = _push(handle)
                 taken = Taken(version, staleness, n_merged)
+                # Its memory was given back when it was merged.
                 self._close(push, taken)
                 self._confirm(push, taken)
             case Decline(handle, error):
@@ -188,6 +190,7 @@ class Merger:
                 self._service.counters[f"refused_{type(error).__name__}"] += 1
                 # These say nothing about the push itself: sent again, it may well be taken.
                 again = isinstance(error, Busy | NotMember)
+                self._give_back(push)
                 self._close(push, None if again else error)
                 push.peer.refuse(push.request, error)
 
@@ -195,7 +198,6 @@ class Merger:
         self._pending.pop(push.member.life, None)
         if outcome is not None:
             push.member.record(push.message.sequence, outcome)
-        self._give_back(push)
         self.release_held_back()
 
     def _give_back(self, push: AdmittedPush) -> None:

@@ -103,7 +103,7 @@ class Store:
                 head = session.tensor(
                     request,
                     key,
-                    len(block),
+                    len(block.view),
                     codec=DENSE,
                     dtype=DTYPE_IDS["float32"],
                     version=version,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -32,12 +33,11 @@ class _Waiting(msgspec.Struct, eq=False):
     update: NDArray[np.float32]
     out: NDArray[np.float32] | None
     ticket: Ticket[Snapshot]
-    residuals: Sequence[Residual | None] = ()
+    residuals: dict[int, Residual | None] = {}
 
 
-class _Encoded(msgspec.Struct, frozen=True, eq=False):
-    payload: Sequence[Sequence[NDArray[np.generic]]]
-    residuals: Sequence[Residual | None]
+# The payload of each bucket, and what is left behind by key.
+_Encoded: TypeAlias = "tuple[list[Sequence[NDArray[np.generic]]], dict[int, Residual | None]]"
 
 
 class Pusher:
@@ -184,12 +184,12 @@ class Pusher:
         if waiting.ticket.done():
             return
         message = msgspec.structs.replace(waiting.message, sequence=next(self._sequences))
-        waiting.residuals = encoded.residuals
+        payload, waiting.residuals = encoded
         self._link.submit(
             PushRequest(
                 waiting.table,
                 message,
-                encoded.payload,
+                payload,
                 self._codec,
                 waiting.out,
                 self._plain,
@@ -202,29 +202,27 @@ class Pusher:
     def _answered(self, waiting: _Waiting) -> None:
         if self._closed or self._waiting[0] is not waiting:
             return
-        residuals = dict(enumerate(waiting.residuals))
         if waiting.ticket.exception() is None:
             self._spares = {} if self._shown else self._residuals
             self._shown = max(0, self._shown - 1)
-            self._residuals = residuals
+            self._residuals = waiting.residuals
         else:
-            self._spares.update(residuals)
+            self._spares.update(waiting.residuals)
         self._waiting.popleft()
         if self._waiting:
             self._begin()
 
     def _encode(self, table: Table, update: NDArray[np.float32]) -> _Encoded:
         payload: list[Sequence[NDArray[np.generic]]] = []
-        residuals: list[Residual | None] = []
+        residuals: dict[int, Residual | None] = {}
         for key, bucket in enumerate(table.buckets):
             part = update[bucket.start : bucket.stop]
             try:
                 codec = self._plain if bucket.averaged else self._codec
                 # A spare is taken out: this may go on in a thread after its push was cancelled.
                 spare = self._spares.pop(key, None)
-                arrays, residual = codec.encode(part, self._residuals[key], spare=spare)
+                arrays, residuals[key] = codec.encode(part, self._residuals[key], spare=spare)
             except NotFinite as error:
                 raise NotFinite(f"key {key}: {error}") from None
             payload.append(arrays)
-            residuals.append(residual)
-        return _Encoded(payload, residuals)
+        return payload, residuals

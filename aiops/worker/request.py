@@ -100,17 +100,17 @@ class PushRequest(PullRequest):
         self.message = message
         self._codec, self._plain = codec, plain or codec
         self._first = first
-        self._parts = [[as_bytes(array) for array in arrays] for arrays in payload]
-        self.ticket.bytes = sum([len(view) for views in self._parts for view in views])
+        self._payload = payload
+        self.ticket.bytes = sum([array.nbytes for arrays in payload for array in arrays])
 
     def frames(self, session: Session, number: int) -> list[Outgoing]:
         """Return the PUSH frame and one TENSOR frame per key."""
         frames: list[Outgoing] = [(session.send(Kind.PUSH, self.message, request=number), ())]
-        n = len(self._parts)
+        n = len(self._payload)
         for place in range(n):
             key = (self._first + place) % n
-            views, averaged = self._parts[key], self._table.buckets[key].averaged
-            codec = self._plain if averaged else self._codec
+            views = [as_bytes(array) for array in self._payload[key]]
+            codec = self._plain if self._table.buckets[key].averaged else self._codec
             head = session.tensor(
                 number,
                 key,
@@ -264,7 +264,7 @@ def resolve_model(
         raise error
     ticket.version = Version(body.version)
     ticket.staleness = body.staleness
-    ticket.bytes += 4 * table.size
+    ticket.bytes += flat.nbytes
     ticket.resolve(
         Snapshot(
             Version(body.version),
