@@ -184,6 +184,8 @@ def _merge_dense(
     out: NDArray[np.float32],
 ) -> int:
     step = CHUNK_BYTES // 4
+    if out.size <= step:
+        return merge_checked(old, arrays, weights, gain=gain, out=out)
     for at in range(0, out.size, step):
         position = merge_checked(
             old[at : at + step],
@@ -191,7 +193,7 @@ def _merge_dense(
             weights,
             gain=gain,
             out=out[at : at + step],
-            bypass=out.size > step,
+            bypass=True,
         )
         if position >= 0:
             return at + position

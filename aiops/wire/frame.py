@@ -84,7 +84,7 @@ _LIMITS = {
 
 
 # Eight of these are made in a small round: a struct takes 0.1 us, a named tuple 0.5.
-class Header(msgspec.Struct, frozen=True):
+class Header(msgspec.Struct, frozen=True, gc=False):
     """The fields of a frame header that vary; see :data:`FIELDS`."""
 
     kind: Kind
