@@ -92,8 +92,7 @@ class Service:
         self._merger = Merger(self, codecs, self._arrivals)
         self._seeding = Seeding(self.store, self.send_model)
         self._handshake = Handshake(self, library)
-        # Made by who waits for a version; most rounds pass with nobody waiting.
-        self._moved: asyncio.Future[None] | None = None
+        self._moved: asyncio.Future[None] | None = None  # made by who waits for a version
         self._stopping = asyncio.Event()
         self._ended = False
         self._reason = ""
@@ -175,8 +174,7 @@ class Service:
                     f"the server ended at version {self.engine.version}, "
                     f"one after {version} was waited for"
                 )
-            if self._moved is None:
-                self._moved = self._loop.create_future()
+            self._moved = self._moved or self._loop.create_future()
             # Not awaited itself: who gives up would cancel it for the others.
             await asyncio.wait([self._moved])
         return self.engine.version

@@ -134,7 +134,9 @@ class Shard:
 
         The memory of the drafts of its keys goes over to the job.
         """
-        sizes = {key: size for key, size in self._sizes.items() if key not in drafts}
+        sizes = self._sizes
+        if drafts:
+            sizes = {key: size for key, size in sizes.items() if key not in drafts}
         codecs = {p.codec.wire_id for push in pushes for key, p in push.items() if key in sizes}
         coded = bool(codecs - {DENSE})
         return MergeJob(

@@ -207,11 +207,9 @@ class FrameReader:
         return end
 
     def _finish(self) -> Frame:
-        assert self._header is not None
-        landing = self._landing
-        if landing is None:
-            frame = Frame(self._header, NOTHING, None)
-        else:
-            frame = Frame(self._header, landing.payload, landing.loan)
+        header, landing = self._header, self._landing
+        assert header is not None
         self._header = self._landing = None
-        return frame
+        if landing is None:
+            return Frame(header, NOTHING, None)
+        return Frame(header, landing.payload, landing.loan)

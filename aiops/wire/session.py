@@ -129,15 +129,8 @@ class Session:
     """
 
     __slots__ = (
-        "_assembling",
-        "_expected",
-        "_hears",
-        "_last_request",
-        "_open",
-        "_says",
-        "_state",
-        "role",
-    )
+        "_assembling", "_expected", "_hears", "_last_request", "_open", "_says", "_state", "role",
+    )  # fmt: skip
 
     def __init__(self, role: Role) -> None:
         self.role = role
