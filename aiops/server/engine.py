@@ -174,7 +174,8 @@ class Engine:
         error = self._objection(push)
         if error is not None:
             return [Decline(push.handle, error)]
-        if self._has_push(push.worker):
+        # Of an active worker it would have been an objection.
+        if push.worker not in self._clocks and self._has_push(push.worker):
             self._early[push.worker] = push
         else:
             self._hold(push, now)
@@ -232,9 +233,7 @@ class Engine:
                 self.started = self.n_pushed >= self.min_workers
                 if not self.started:
                     break
-            if not self._held:
-                break
-            ready = self.sync.ready(self._view(now))
+            ready = self.sync.ready(self._view(now)) if self._held else ()
             if not ready:
                 break
             # In worker order: float sums come out the same whoever was first.

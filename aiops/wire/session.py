@@ -155,11 +155,9 @@ class Session:
 
     def next_request(self) -> int:
         """Open a request of this end's and return its id, 1..2^32-1, which no open request and no half answer has."""
-        request = self._last_request
-        while True:
+        request = self._last_request % 0xFFFFFFFF + 1
+        while request in self._open or request in self._assembling:
             request = request % 0xFFFFFFFF + 1
-            if request not in self._open and request not in self._assembling:
-                break
         self._last_request = request
         self._open.add(request)
         return request
