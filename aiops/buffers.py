@@ -26,13 +26,13 @@ class Block:
         view: The memory as a writable memoryview of format 'B', of exactly the size that was asked for.
     """
 
-    __slots__ = ("_array", "_loans", "_pool", "view")
+    __slots__ = ("_loans", "_memory", "_pool", "view")
 
-    def __init__(self, array: NDArray[np.uint8], pool: BufferPool, size_bytes: int) -> None:
-        self._array = array
+    def __init__(self, memory: memoryview, pool: BufferPool, size_bytes: int) -> None:
+        self._memory = memory
         self._pool = pool
         self._loans = 1
-        self.view = memoryview(array.data)[:size_bytes]
+        self.view = memory[:size_bytes]
 
     def lend(self) -> Block:
         """Add a loan and return the block itself."""
@@ -73,7 +73,7 @@ class BufferPool:
 
     def __init__(self, *, keep_bytes: int = 1 << 30) -> None:
         self._keep_bytes = keep_bytes
-        self._free: dict[int, list[NDArray[np.uint8]]] = {}
+        self._free: dict[int, list[memoryview]] = {}
         self._free_bytes = 0
         self.outstanding = 0
         self.outstanding_bytes = 0
@@ -86,31 +86,32 @@ class BufferPool:
         """
         assert size_bytes >= 0
         # Even an empty block fills a page, so that what is kept for reuse is bounded by its bytes.
-        capacity = max(1, -(-size_bytes // PAGE_BYTES)) * PAGE_BYTES
+        capacity = (-(-size_bytes // PAGE_BYTES) or 1) * PAGE_BYTES
         spare = self._free.get(capacity)
         if spare:
-            array = spare.pop()
+            memory = spare.pop()
             self._free_bytes -= capacity
         else:
-            array = _aligned(capacity)
+            memory = _aligned(capacity)
         self.outstanding += 1
         self.outstanding_bytes += capacity
-        return Block(array, self, size_bytes)
+        return Block(memory, self, size_bytes)
 
     def _give_back(self, block: Block) -> None:
-        array = block._array
+        memory = block._memory
+        capacity = len(memory)
         self.outstanding -= 1
-        self.outstanding_bytes -= array.nbytes
-        if self._free_bytes + array.nbytes <= self._keep_bytes:
-            self._free.setdefault(array.nbytes, []).append(array)
-            self._free_bytes += array.nbytes
+        self.outstanding_bytes -= capacity
+        if self._free_bytes + capacity <= self._keep_bytes:
+            self._free.setdefault(capacity, []).append(memory)
+            self._free_bytes += capacity
 
 
-def _aligned(size_bytes: int) -> NDArray[np.uint8]:
+def _aligned(size_bytes: int) -> memoryview:
     try:
         raw = np.empty(size_bytes + ALIGN_BYTES, np.uint8)
     except ValueError:
         # What no address space can hold is a ValueError to numpy.
         raise MemoryError(f"no system has a block of {size_bytes} bytes") from None
     skip = -raw.ctypes.data % ALIGN_BYTES
-    return raw[skip : skip + size_bytes]
+    return raw[skip : skip + size_bytes].data

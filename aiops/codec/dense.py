@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +18,9 @@ from aiops.kernels import first_nonfinite, weighted_add
 class Dense:
     """All values, exactly: n little-endian float32. Nothing is left behind."""
 
-    @property
-    def name(self) -> str:
-        """The name it is configured by."""
-        return "dense"
-
-    @property
-    def wire_id(self) -> int:
-        """Its number in the frame header."""
-        return DENSE
-
-    @property
-    def dtype(self) -> str:
-        """Element type of the values on the wire."""
-        return "float32"
+    name: ClassVar[str] = "dense"
+    wire_id: ClassVar[int] = DENSE
+    dtype: ClassVar[str] = "float32"
 
     def init(self, n: int) -> Residual | None:
         """Return None: nothing is kept."""

@@ -44,14 +44,9 @@ class AdmittedPush(Handle):
         self.origin = peer, event.request
         self._frames = event.parts
 
-    @property
-    def size_bytes(self) -> int:
-        """Payload bytes held."""
-        return sum(len(frame.payload) for frame in self._frames)
-
-    def seen_bytes(self, keys: Collection[Key]) -> int:
-        """Return how many of the payload bytes held belong to these keys."""
-        return sum(len(frame.payload) for frame in self._frames if frame.header.key in keys)
+    def unseen_bytes(self, seen: Collection[Key]) -> int:
+        """Return how many payload bytes belong to other keys than these."""
+        return sum([len(frame.payload) for frame in self._frames if frame.header.key not in seen])
 
     def release(self) -> None:
         """Give the payload back."""

@@ -86,11 +86,13 @@ class Arrivals:
     def land(self, peer: Peer, header: Header, message: Push) -> Intake | None:
         """Choose where a bucket of an announced push goes; None leaves it to the peer."""
         table = self._service.table
-        if peer.member is None or table is None or header.key >= len(table.buckets):
+        if header.size < DRAFTED_BYTES or peer.member is None:
+            return None
+        if table is None or header.key >= len(table.buckets):
             return None
         bucket = table.buckets[header.key]
         plain = header.codec == DENSE and header.dtype == DTYPE_IDS["float32"]
-        whole = header.size == 4 * bucket.size and header.size >= DRAFTED_BYTES
+        whole = header.size == 4 * bucket.size
         if not plain or not whole or bucket.averaged or not self._service.store.seeded:
             return None
         arrival = self._all.get((peer, header.request))
@@ -161,6 +163,8 @@ class Arrivals:
         They stay this object's until :meth:`close_round`.
         """
         plan = self._plan
+        if not self._all:
+            return {}
         if (
             plan is not None
             and plan.weights == tuple(weights)

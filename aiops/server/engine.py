@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from aiops.errors import Busy, NotMember, Refused, StalePush, ZeroWeight
 from aiops.policy.base import (
     PushView,
@@ -44,13 +46,11 @@ SMOOTHING = 0.5
 class _Member:
     joined: Version
     clock: Clock
-    active: bool = False
     step_s: float = 0.0
     sync_s: float = 0.0
 
 
-@dataclass(slots=True)
-class _Held:
+class _Held(msgspec.Struct):
     view: PushView
     handle: Handle
 
@@ -76,7 +76,9 @@ class Engine:
     started: bool = False
     _members: dict[WorkerId, _Member] = field(default_factory=dict)
     _held: dict[WorkerId, _Held] = field(default_factory=dict)
-    _merging: list[_Held] = field(default_factory=list)
+    _merging: dict[WorkerId, _Held] = field(default_factory=dict)
+    # The clocks of active members, which have pushed: a round waits for them. Kept by _hold, until they leave.
+    _clocks: dict[WorkerId, Clock] = field(default_factory=dict)
     _parked: dict[WorkerId, Answer] = field(default_factory=dict)
     # Pushes of workers whose earlier life has one in the open round.
     _early: dict[WorkerId, Pushed] = field(default_factory=dict)
@@ -85,6 +87,10 @@ class Engine:
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event at time ``now`` (seconds of the loop's clock); return what is to be done, in order."""
         match event:
+            case Pushed():
+                return self._pushed(event, now)
+            case Merged():
+                return self._merged(now)
             case Joined(worker):
                 self._members[worker] = _Member(self.version, self._slowest())
                 self._replan()
@@ -92,15 +98,13 @@ class Engine:
             case Left(worker):
                 # What is held or merged of it still counts, and a parked answer is free now.
                 self._members.pop(worker, None)
+                self._clocks.pop(worker, None)
                 self._replan()
                 return self._turned_away(worker) + self._advance(now)
-            case Pushed():
-                return self._pushed(event, now)
-            case Merged():
-                return self._merged(now)
             case MergeFailed(error):
-                failed, self._merging = self._merging, []
-                return [Decline(held.handle, error) for held in failed] + self._advance(now)
+                failed, self._merging = self._merging, {}
+                declined = [Decline(held.handle, error) for held in failed.values()]
+                return declined + self._advance(now)
 
     def preview(
         self, coming: Sequence[Pushed], now: float
@@ -118,7 +122,7 @@ class Engine:
                 return None
             views[push.worker] = self._view_of(push, now)
             clocks.setdefault(push.worker, Clock(0))
-        live = self._live()
+        live = self._clocks.keys()
         present = live | (views.keys() & self._members.keys())
         if not self.started and len(present) < self.min_workers:
             return None
@@ -145,20 +149,17 @@ class Engine:
     def n_pushed(self) -> int:
         """Members that have pushed, in this life or before they came back, which ``min_workers`` counts."""
         held = self._held.keys() | self._early.keys()
-        return len(self._live() | (held & self._members.keys()))
+        return len(self._clocks.keys() | (held & self._members.keys()))
 
     def waiting_for(self) -> list[WorkerId]:
         """Return the active members whose push the open round lacks, in order; for status reports."""
         if not self._held or self._merging:
             return []
-        return sorted(self._live() - self._held.keys())
+        return sorted(self._clocks.keys() - self._held.keys())
 
     def clocks(self) -> dict[WorkerId, Clock]:
         """Return the local steps of every active member."""
-        return {worker: self._members[worker].clock for worker in sorted(self._live())}
-
-    def _live(self) -> set[WorkerId]:
-        return {worker for worker, member in self._members.items() if member.active}
+        return self._clocks.copy()
 
     def _turned_away(self, worker: WorkerId) -> list[Action]:
         early = self._early.pop(worker, None)
@@ -167,13 +168,14 @@ class Engine:
         return [Decline(early.handle, NotMember(f"worker {worker} left before its push was held"))]
 
     def _slowest(self) -> Clock:
-        return min(self.clocks().values(), default=Clock(0))
+        return min(self._clocks.values(), default=Clock(0))
 
     def _pushed(self, push: Pushed, now: float) -> list[Action]:
         error = self._objection(push)
         if error is not None:
             return [Decline(push.handle, error)]
-        if self._has_push(push.worker):
+        # Of an active worker it would have been an objection.
+        if push.worker not in self._clocks and self._has_push(push.worker):
             self._early[push.worker] = push
         else:
             self._hold(push, now)
@@ -182,10 +184,10 @@ class Engine:
     def _hold(self, push: Pushed, now: float) -> None:
         member = self._members[push.worker]
         member.clock = Clock(member.clock + push.n_steps)
-        if not member.active:
+        if push.worker not in self._clocks:
             # A newcomer is at least level with the slowest, so that nobody is held up by its past.
             member.clock = max(member.clock, self._slowest())
-            member.active = True
+        self._clocks[push.worker] = member.clock
         member.step_s = _smoothed(member.step_s, push.step_s)
         member.sync_s = _smoothed(member.sync_s, push.sync_s)
         self._held[push.worker] = _Held(self._view_of(push, now), push.handle)
@@ -202,7 +204,7 @@ class Engine:
         )
 
     def _has_push(self, worker: WorkerId) -> bool:
-        return worker in self._held or any(h.view.worker == worker for h in self._merging)
+        return worker in self._held or worker in self._merging
 
     def _objection(self, push: Pushed) -> Refused | None:
         member = self._members.get(push.worker)
@@ -210,21 +212,23 @@ class Engine:
             return NotMember(f"worker {push.worker} is not a member, its lease has ended")
         if push.base > self.version:
             return Refused(f"push starts from version {push.base}, the server is at {self.version}")
+        active = push.worker in self._clocks
         # A worker that came back may find a push of its earlier life in the round; its own waits for the next.
-        if push.worker in self._early or (member.active and self._has_push(push.worker)):
+        if push.worker in self._early or (active and self._has_push(push.worker)):
             return Busy(f"worker {push.worker} has a push in the open round, one is the limit")
         staleness, bound = self.version - push.base, self.sync.max_staleness
         # A newcomer's first push may be late however slow it is, or it could never get in.
-        newcomer = not member.active and push.base >= member.joined
+        newcomer = not active and push.base >= member.joined
         if bound is not None and staleness > bound and not newcomer:
             return StalePush(staleness, bound)
         return None
 
     # Ask the policy whether a round closes now; at most one merge is under way.
     def _advance(self, now: float) -> list[Action]:
-        actions = self._answers(now)
+        actions = self._answers(now) if self._parked else []
         while not self._merging:
-            self._admit_early(now)
+            if self._early:
+                self._admit_early(now)
             if not self.started:
                 self.started = self.n_pushed >= self.min_workers
                 if not self.started:
@@ -233,9 +237,9 @@ class Engine:
             if not ready:
                 break
             # In worker order: float sums come out the same whoever was first.
-            chosen = [self._held.pop(worker) for worker in sorted(ready)]
-            weights = tuple(self.weights([held.view for held in chosen]))
-            handles = tuple(held.handle for held in chosen)
+            chosen = {worker: self._held.pop(worker) for worker in sorted(ready)}
+            weights = tuple(self.weights([held.view for held in chosen.values()]))
+            handles = tuple([held.handle for held in chosen.values()])
             if not any(weights):
                 error = ZeroWeight(f"all {len(chosen)} pushes of the round weigh 0")
                 actions += [Decline(handle, error) for handle in handles]
@@ -245,25 +249,20 @@ class Engine:
         return actions
 
     def _admit_early(self, now: float) -> None:
-        if not self._early:
-            return
         for worker in sorted(self._early.keys() - self._held.keys()):
             self._hold(self._early.pop(worker), now)
 
     def _merged(self, now: float) -> list[Action]:
         self.version = Version(self.version + 1)
-        merged, self._merging = self._merging, []
-        for held in merged:
-            view = held.view
-            self._parked[view.worker] = Answer(
-                held.handle, view.worker, self.version, view.staleness, len(merged)
+        merged, self._merging = self._merging, {}
+        for worker, held in merged.items():
+            self._parked[worker] = Answer(
+                held.handle, worker, self.version, held.view.staleness, len(merged)
             )
         self._replan()
         return self._advance(now)
 
     def _answers(self, now: float) -> list[Action]:
-        if not self._parked:
-            return []
         view = self._view(now)
         free = [
             worker
@@ -276,7 +275,7 @@ class Engine:
         return RoundView(
             version=self.version,
             held={worker: held.view for worker, held in self._held.items()},
-            clocks=self.clocks(),
+            clocks=self._clocks.copy(),
             now=now,
         )
 

@@ -49,6 +49,7 @@ class Member:
         outcomes: What became of its last pushes, by sequence number.
         forgotten: The highest sequence number whose outcome was dropped; -1 while there is none.
         merged: Pushes merged.
+        life: Who it is and which life of it this is.
         peer: The connection it is on; None while there is none.
     """
 
@@ -61,6 +62,10 @@ class Member:
     forgotten: int = -1
     merged: int = 0
     peer: Peer | None = None
+    life: tuple[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.life = self.identity, self.incarnation
 
     def record(self, sequence: int, outcome: Outcome) -> None:
         """Remember what became of a push."""
@@ -121,7 +126,7 @@ class Members:
     def leave(self, member: Member) -> None:
         """Let a member go; what became of its pushes is remembered for a while."""
         del self._live[member.identity]
-        self._departed[member.identity, member.incarnation] = member
+        self._departed[member.life] = member
         while len(self._departed) > MAX_DEPARTED:
             self._departed.popitem(last=False)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aiops.codec.base import Codec
 from aiops.errors import Busy, ConnectionLost, NotMember, Refused
@@ -21,7 +21,7 @@ from aiops.server.event import (
     Merged,
     MergeFailed,
 )
-from aiops.server.members import Member, Taken
+from aiops.server.members import Taken
 from aiops.server.peer import Peer
 from aiops.server.shard import MergeJob, Shard
 from aiops.types import Key
@@ -37,8 +37,6 @@ T = TypeVar("T")
 # A pass over so many bytes takes well under a millisecond and stays on the loop; more goes to a shard's own thread,
 # and waking that took as long as a round of 1 MB on a busy machine.
 INLINE_BYTES = 4 * 1024 * 1024
-
-_Life: TypeAlias = "tuple[str, int]"
 
 
 class Merger:
@@ -58,7 +56,7 @@ class Merger:
         self._held_back: list[AdmittedPush] = []
         self._loop = asyncio.get_running_loop()
         # The push of each life of a worker that is not answered yet: it is being checked, held, merged or parked.
-        self._pending: dict[_Life, AdmittedPush] = {}
+        self._pending: dict[tuple[str, int], AdmittedPush] = {}
         self._actions: deque[Action] = deque()
         self._acting = False
         self._jobs: Sequence[tuple[Shard, MergeJob]] = ()
@@ -70,10 +68,10 @@ class Merger:
         member = peer.member
         push = AdmittedPush(member, peer, event)
         sequence = push.message.sequence
-        waiting = self._pending.get(_life(member))
+        waiting = self._pending.get(member.life)
         answered = sequence in member.outcomes or member.is_old(sequence)
         if waiting is None and not answered:
-            self._pending[_life(member)] = push
+            self._pending[member.life] = push
             self._begin(push)
             return
         self._give_back(push)
@@ -108,7 +106,7 @@ class Merger:
 
     def _begin(self, push: AdmittedPush) -> None:
         seen = self._arrivals.came(push)
-        if push.size_bytes - push.seen_bytes(seen) <= INLINE_BYTES:
+        if push.unseen_bytes(seen) <= INLINE_BYTES:
             self._enter(push, self._verdict(push, seen))
         else:
             self._service.spawn(self._check(push, seen), "check")
@@ -144,6 +142,7 @@ class Merger:
     # A push whose values are lost: a worker sends on its next connection what was not answered on this one.
     def _ask_again(self, push: AdmittedPush) -> None:
         self._service.counters["pushes_lost"] += 1
+        self._give_back(push)
         self._close(push, None)
         push.peer.connection.abort(ConnectionLost("the push is to be sent again"))
 
@@ -183,6 +182,7 @@ class Merger:
             case Answer(handle, _, version, staleness, n_merged):
                 push = _push(handle)
                 taken = Taken(version, staleness, n_merged)
+                # Its memory was given back when it was merged.
                 self._close(push, taken)
                 self._confirm(push, taken)
             case Decline(handle, error):
@@ -190,14 +190,14 @@ class Merger:
                 self._service.counters[f"refused_{type(error).__name__}"] += 1
                 # These say nothing about the push itself: sent again, it may well be taken.
                 again = isinstance(error, Busy | NotMember)
+                self._give_back(push)
                 self._close(push, None if again else error)
                 push.peer.refuse(push.request, error)
 
     def _close(self, push: AdmittedPush, outcome: Taken | Refused | None) -> None:
-        self._pending.pop(_life(push.member), None)
+        self._pending.pop(push.member.life, None)
         if outcome is not None:
             push.member.record(push.message.sequence, outcome)
-        self._give_back(push)
         self.release_held_back()
 
     def _give_back(self, push: AdmittedPush) -> None:
@@ -206,6 +206,8 @@ class Merger:
 
     def release_held_back(self) -> None:
         """Go on with the pushes that waited for a round which is closed, or will be another one."""
+        if not self._held_back:
+            return
         waiting, self._held_back = self._held_back, []
         for push in waiting:
             self._enter(push, None)
@@ -221,7 +223,7 @@ class Merger:
         self._jobs = jobs = service.store.begin(parts, weights, service.config.server_lr, drafts)
         self._arrivals.close_round(drafts)
         service.counters["buckets_drafted"] += len(drafts)
-        size = sum(job.todo_bytes for _, job in jobs) * (len(pushes) + 2)
+        size = sum([job.todo_bytes for _, job in jobs]) * (len(pushes) + 2)
         if size <= INLINE_BYTES:
             for _, job in jobs:
                 job.run()
@@ -255,10 +257,6 @@ class Merger:
             name = f"aiops-shard-{len(self._threads)}"
             self._threads.append(ThreadPoolExecutor(1, thread_name_prefix=name))
         return await self._loop.run_in_executor(self._threads[shard], work, *args)
-
-
-def _life(member: Member) -> _Life:
-    return member.identity, member.incarnation
 
 
 def _push(handle: object) -> AdmittedPush:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from aiops.buffers import Block, BufferPool
 from aiops.errors import AiopsError, ProtocolError, Refused, RemoteProtocolError, StalePush
@@ -21,12 +22,11 @@ from aiops.wire.table import Table
 MAX_QUEUED = 16
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(msgspec.Struct):
     """Frames to send, and the loans that end when they are sent."""
 
     frames: list[Outgoing]
-    loans: list[Block] = field(default_factory=list)
+    loans: list[Block] = []
 
     def release(self) -> None:
         """End the loans."""
@@ -77,13 +77,12 @@ class Peer:
 
     def place(self, header: Header) -> Landing | None:
         """Take a block for a bulk payload; none for what will be refused anyway."""
-        self.session.admit(header)
+        announced = self.session.admit(header)
         if self.member is None:
             raise RemoteProtocolError(f"{header.kind.name} frame before HELLO")
         table = self._owner.table
-        if header.kind is Kind.TENSOR and (table is None or header.size > _most(table, header.key)):
+        if announced is not None and (table is None or header.size > _most(table, header.key)):
             return None
-        announced = self.session.announced(header)
         if isinstance(announced, Push):
             try:
                 landing = self._owner.land(self, header, announced)

@@ -25,7 +25,7 @@ from aiops.server.event import Left
 from aiops.server.handshake import HANDSHAKE_S, Handshake
 from aiops.server.members import Member, Members, Taken
 from aiops.server.merger import Merger
-from aiops.server.peer import Peer, Reply
+from aiops.server.peer import Peer
 from aiops.server.seeding import Seeding
 from aiops.server.status import report
 from aiops.server.store import Store
@@ -92,7 +92,7 @@ class Service:
         self._merger = Merger(self, codecs, self._arrivals)
         self._seeding = Seeding(self.store, self.send_model)
         self._handshake = Handshake(self, library)
-        self._moved = asyncio.Event()
+        self._moved: asyncio.Future[None] | None = None  # made by who waits for a version
         self._stopping = asyncio.Event()
         self._ended = False
         self._reason = ""
@@ -174,13 +174,16 @@ class Service:
                     f"the server ended at version {self.engine.version}, "
                     f"one after {version} was waited for"
                 )
-            await self._moved.wait()
+            self._moved = self._moved or self._loop.create_future()
+            # Not awaited itself: who gives up would cancel it for the others.
+            await asyncio.wait([self._moved])
         return self.engine.version
 
     def moved(self) -> None:
         """Wake who waits for a version."""
-        self._moved.set()
-        self._moved = asyncio.Event()
+        if self._moved is not None:
+            self._moved.set_result(None)
+            self._moved = None
 
     # Connections.
 
@@ -282,7 +285,8 @@ class Service:
         )
         head = peer.session.send(Kind.MODEL, model, request=request)
         reply = self.store.model(peer.session, request, version)
-        peer.queue(Reply([(head, ()), *reply.frames], reply.loans))
+        reply.frames.insert(0, (head, ()))
+        peer.queue(reply)
 
     def feed(self, event: EngineEvent) -> None:
         """Tell the engine what happened and do what it says."""

@@ -7,8 +7,8 @@ fresh blocks that are swapped in when every shard is done.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,24 +19,24 @@ from aiops.server.draft import CHUNK_BYTES, BucketDraft
 from aiops.types import Key, ShardId
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One bucket of one push: how it is coded, and its bytes."""
 
     codec: Codec
     payload: memoryview
 
 
-@dataclass(slots=True)
-class MergeJob:
+class MergeJob(msgspec.Struct):
     """A merge in the making. ``run`` may happen in another thread; everything else belongs to the loop thread.
 
     Attributes:
         fresh: The new snapshot's blocks by key.
+        todo_bytes: Bytes of them that no draft holds yet.
         bad: Key and position of the first value that came out NaN or infinite; None when all are finite.
     """
 
     fresh: dict[Key, Block]
+    todo_bytes: int
     bad: tuple[Key, int] | None
     _old: Mapping[Key, Block]
     _pushes: Sequence[Mapping[Key, Part]]
@@ -45,11 +45,6 @@ class MergeJob:
     _drafts: Mapping[Key, BucketDraft]
     _scratch: Block | None
     _averaged: frozenset[Key]
-
-    @property
-    def todo_bytes(self) -> int:
-        """Bytes of the parameters that no draft holds yet."""
-        return sum(len(block) for key, block in self.fresh.items() if key not in self._drafts)
 
     def run(self) -> None:
         """Compute ``fresh = old + gain * sum weight * push``, summing in the order of the pushes."""
@@ -62,15 +57,20 @@ class MergeJob:
 
     # The position of the first result that is not finite, or -1.
     def _merge(self, key: Key, values: NDArray[np.float32]) -> int:
-        weights, gain = self._shares(key)
-        pairs = zip(self._pushes, weights, strict=True)
-        parts = [(parts[key], weight) for parts, weight in pairs if key in parts and weight]
+        shares, gain = self._shares(key)
+        parts: list[Part] = []
+        weights: list[float] = []
+        for push, weight in zip(self._pushes, shares, strict=True):
+            if key in push and weight:
+                parts.append(push[key])
+                weights.append(weight)
         old = self._old[key].float32()
         if self._scratch is None:
-            return _merge_dense(old, parts, gain, values)
+            arrays = [np.frombuffer(part.payload, np.float32) for part in parts]
+            return _merge_dense(old, arrays, weights, gain, values)
         acc = self._scratch.float32()[: values.size]
         acc.fill(0.0)
-        for part, weight in parts:
+        for part, weight in zip(parts, weights, strict=True):
             part.codec.add_to(acc, part.payload, weight)
         return merge_checked(old, [acc], [1.0], gain=gain, out=values)
 
@@ -134,18 +134,17 @@ class Shard:
 
         The memory of the drafts of its keys goes over to the job.
         """
-        sizes = {key: size for key, size in self._sizes.items() if key not in drafts}
-        coded = any(
-            part.codec.wire_id != DENSE
-            for push in pushes
-            for key, part in push.items()
-            if key in sizes
-        )
+        sizes = self._sizes
+        if drafts:
+            sizes = {key: size for key, size in sizes.items() if key not in drafts}
+        codecs = {p.codec.wire_id for push in pushes for key, p in push.items() if key in sizes}
+        coded = bool(codecs - {DENSE})
         return MergeJob(
             fresh={
                 key: self._pool.take(4 * size) if key in sizes else drafts[key].fresh
                 for key, size in self._sizes.items()
             },
+            todo_bytes=4 * sum(sizes.values()),
             bad=None,
             _old=self._published,
             _pushes=pushes,
@@ -181,13 +180,14 @@ class Shard:
 # Chunk by chunk, so that what is merged stays in the cache between its sum and its check.
 def _merge_dense(
     old: NDArray[np.float32],
-    parts: Sequence[tuple[Part, float]],
+    arrays: Sequence[NDArray[np.float32]],
+    weights: Sequence[float],
     gain: float,
     out: NDArray[np.float32],
 ) -> int:
-    arrays = [np.frombuffer(part.payload, np.float32) for part, _ in parts]
-    weights = [weight for _, weight in parts]
     step = CHUNK_BYTES // 4
+    if out.size <= step:
+        return merge_checked(old, arrays, weights, gain=gain, out=out)
     for at in range(0, out.size, step):
         position = merge_checked(
             old[at : at + step],
@@ -195,7 +195,7 @@ def _merge_dense(
             weights,
             gain=gain,
             out=out[at : at + step],
-            bypass=out.size > step,
+            bypass=True,
         )
         if position >= 0:
             return at + position

@@ -103,7 +103,7 @@ class Store:
                 head = session.tensor(
                     request,
                     key,
-                    len(block),
+                    len(block.view),
                     codec=DENSE,
                     dtype=DTYPE_IDS["float32"],
                     version=version,
@@ -139,15 +139,14 @@ class Store:
 
     def finish(self, jobs: Sequence[tuple[Shard, MergeJob]]) -> NotFinite | None:
         """Publish a computed merge in all shards, or in none where a parameter is no longer finite."""
-        bad = next((job.bad for _, job in jobs if job.bad is not None), None)
-        if bad is None:
-            for shard, job in jobs:
-                shard.publish(job)
-            return None
-        self.discard(jobs)
-        return NotFinite(
-            f"merging would make {self.where(*bad)} not finite, the update is too large"
-        )
+        for _, job in jobs:
+            if job.bad is not None:
+                self.discard(jobs)
+                where = self.where(*job.bad)
+                return NotFinite(f"merging would make {where} not finite, the update is too large")
+        for shard, job in jobs:
+            shard.publish(job)
+        return None
 
     def discard(self, jobs: Sequence[tuple[Shard, MergeJob]]) -> None:
         """Give a merge up in all shards; the published snapshot stays."""

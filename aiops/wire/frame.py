@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from aiops.errors import (
     BadHandshake,
@@ -73,11 +74,17 @@ class Kind(enum.IntEnum):
 
 _KINDS = {int(kind): kind for kind in Kind}
 
-# Control kinds that describe every tensor of a model; all others are small.
-_LISTS = frozenset({Kind.INIT, Kind.TABLE})
+# Two control kinds describe every tensor of a model; all others are small. Of a TENSOR the receiver sets the limit.
+_LIMITS = {
+    **dict.fromkeys(Kind, CONTROL_BYTES),
+    Kind.INIT: TABLE_BYTES,
+    Kind.TABLE: TABLE_BYTES,
+    Kind.TENSOR: 2**64,
+}
 
 
-class Header(NamedTuple):
+# Eight of these are made in a small round: a struct takes 0.1 us, a named tuple 0.5.
+class Header(msgspec.Struct, frozen=True, gc=False):
     """The fields of a frame header that vary; see :data:`FIELDS`."""
 
     kind: Kind
@@ -90,8 +97,18 @@ class Header(NamedTuple):
 
     def pack(self) -> bytes:
         """Return the 32 bytes of this header."""
-        kind, codec, dtype, request, key, version, size = self
-        return HEADER.pack(MAGIC, PROTOCOL, kind, codec, dtype, 0, request, key, version, size)
+        return HEADER.pack(
+            MAGIC,
+            PROTOCOL,
+            self.kind,
+            self.codec,
+            self.dtype,
+            0,
+            self.request,
+            self.key,
+            self.version,
+            self.size,
+        )
 
 
 class Loan(Protocol):
@@ -101,8 +118,7 @@ class Loan(Protocol):
         """End the loan."""
 
 
-@dataclass(slots=True)
-class Frame:
+class Frame(msgspec.Struct):
     """One received frame.
 
     Attributes:
@@ -129,12 +145,10 @@ def frame_bytes(kind: Kind, payload: bytes = b"", *, request: int = 0, version: 
     Raises:
         LocalProtocolError: The payload is larger than the peer will take.
     """
-    limit = TABLE_BYTES if kind in _LISTS else CONTROL_BYTES
-    if len(payload) > limit:
-        raise LocalProtocolError(
-            f"{kind.name} frame of {len(payload)} payload bytes, the limit is {limit}"
-        )
-    return Header(kind, 0, 0, request, 0, version, len(payload)).pack() + payload
+    size, limit = len(payload), _LIMITS[kind]
+    if size > limit:
+        raise LocalProtocolError(f"{kind.name} frame of {size} payload bytes, the limit is {limit}")
+    return HEADER.pack(MAGIC, PROTOCOL, kind, 0, 0, 0, request, 0, version, size) + payload
 
 
 def check_magic(head: bytes) -> None:
@@ -157,8 +171,8 @@ def check_magic(head: bytes) -> None:
     raise BadHandshake(f"stream starts with {head!r}, a frame starts with {MAGIC!r}{hint}", tls=tls)
 
 
-def parse_header(data: memoryview, max_frame_bytes: int) -> Header:
-    """Parse 32 bytes; everything that can be checked without state is checked before memory is taken.
+def parse_header(data: memoryview, max_frame_bytes: int, at: int = 0) -> Header:
+    """Parse the 32 bytes ``at`` a position; what can be checked without state is checked before memory is taken.
 
     Raises:
         BadHandshake: Not our magic.
@@ -166,7 +180,9 @@ def parse_header(data: memoryview, max_frame_bytes: int) -> Header:
         RemoteProtocolError: A kind that does not exist, or a flag that does not.
         FrameTooLarge: More payload than ``max_frame_bytes`` (or the smaller limit of a control frame).
     """
-    magic, protocol, number, codec, dtype, flags, request, key, version, size = HEADER.unpack(data)
+    magic, protocol, number, codec, dtype, flags, request, key, version, size = HEADER.unpack_from(
+        data, at
+    )
     if magic != MAGIC:
         check_magic(magic)
     if protocol != PROTOCOL:
@@ -176,9 +192,7 @@ def parse_header(data: memoryview, max_frame_bytes: int) -> Header:
         raise RemoteProtocolError(f"frame kind {number} does not exist, the last is {max(_KINDS)}")
     if flags:
         raise RemoteProtocolError(f"{kind.name} frame has flags {flags:#06x}, none are defined")
-    limit = max_frame_bytes
-    if kind is not Kind.TENSOR:
-        limit = min(limit, TABLE_BYTES if kind in _LISTS else CONTROL_BYTES)
-    if size > limit:
-        raise FrameTooLarge(size, limit)
+    limit = _LIMITS[kind]
+    if size > limit or size > max_frame_bytes:
+        raise FrameTooLarge(size, min(limit, max_frame_bytes))
     return Header(kind, codec, dtype, request, key, version, size)

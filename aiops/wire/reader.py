@@ -144,28 +144,35 @@ class FrameReader:
             self._landing.filled(n)
             yield from self.landed(n)
             return
-        self._end += n
+        stage, end = self._stage, self._end + n
+        self._end = end
         start = 0
-        while not self._closed:
-            if self._header is not None:
-                start = self._unstage(start)
-                if self._left:
+        while start < end and not self._closed:
+            if self._header is None:
+                body = start + HEADER_BYTES
+                if body > end:
+                    # Two bytes tell a stranger, who may wait for our answer before sending 32.
+                    if end - start >= 2:
+                        check_magic(bytes(stage[start : start + 2]))
                     break
-                yield self._finish()
-                continue
-            header = self._header_at(start)
-            if header is None:
+                header = parse_header(stage, self._max, start)
+                if header.kind not in BULK:
+                    if end - body < header.size:
+                        break
+                    start = body + header.size
+                    yield Frame(header, memoryview(bytes(stage[body:start])), None)
+                    continue
+                self._landing = self._place(header)
+                self._header, self._left, start = header, header.size, body
+            start = self._unstage(start)
+            if self._left:
                 break
-            body = start + HEADER_BYTES
-            if header.kind in BULK:
-                self._begin(header)
-                start = body
-            elif self._end - body < header.size:
-                break
-            else:
-                start = body + header.size
-                yield Frame(header, memoryview(bytes(self._stage[body:start])), None)
-        self._compact(start)
+            yield self._finish()
+        # The beginning of the next frame moves to the front, at most once per call: there is always room for its rest.
+        left = end - start
+        if start and left:
+            stage[:left] = stage[start:end]
+        self._end = left
 
     def landed(self, n: int) -> Iterator[Frame]:
         """Take note of ``n`` bytes that the landing has taken in by itself, and yield the frame if it is whole."""
@@ -185,48 +192,24 @@ class FrameReader:
         """Whether the stream stands inside a frame."""
         return self._header is not None or self._end > 0
 
-    def _header_at(self, start: int) -> Header | None:
-        have = self._end - start
-        if have >= HEADER_BYTES:
-            return parse_header(self._stage[start : start + HEADER_BYTES], self._max)
-        # Two bytes tell a stranger, who may wait for our answer before sending 32.
-        if have >= 2:
-            check_magic(bytes(self._stage[start : start + 2]))
-        return None
-
-    # Choose where a bulk payload goes.
-    def _begin(self, header: Header) -> None:
-        self._landing = self._place(header)
-        self._header = header
-        self._left = header.size
-
     # Move what is staged of a bulk payload to its place, or drop it; returns where in the stage the rest begins.
     def _unstage(self, start: int) -> int:
-        end = start + min(self._left, self._end - start)
+        landing, end = self._landing, min(start + self._left, self._end)
         self._left -= end - start
-        if self._landing is None:
+        if landing is None:
             return end
         while start < end:
-            room = self._landing.room()
+            room = landing.room()
             n = min(len(room), end - start)
             room[:n] = self._stage[start : start + n]
-            self._landing.filled(n)
+            landing.filled(n)
             start += n
         return end
 
-    # The beginning of the next frame moves to the front, at most once per call: there is always room for its rest.
-    def _compact(self, start: int) -> None:
-        left = self._end - start
-        if start and left:
-            self._stage[:left] = self._stage[start : self._end]
-        self._end = left
-
     def _finish(self) -> Frame:
-        assert self._header is not None
-        landing = self._landing
-        if landing is None:
-            frame = Frame(self._header, NOTHING, None)
-        else:
-            frame = Frame(self._header, landing.payload, landing.loan)
+        header, landing = self._header, self._landing
+        assert header is not None
         self._header = self._landing = None
-        return frame
+        if landing is None:
+            return Frame(header, NOTHING, None)
+        return Frame(header, landing.payload, landing.loan)

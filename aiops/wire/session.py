@@ -7,10 +7,11 @@ Both ends obey this one rulebook.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+
+import msgspec
 
 from aiops.errors import BadHandshake, LocalProtocolError, RemoteProtocolError
-from aiops.wire.frame import Frame, Header, Kind, frame_bytes
+from aiops.wire.frame import HEADER, MAGIC, PROTOCOL, Frame, Header, Kind, frame_bytes
 from aiops.wire.message import Message, Model, Push, Seed, decode, encode
 
 
@@ -90,8 +91,7 @@ MAX_ASSEMBLING = 8
 MAX_PARTS = 1 << 18
 
 
-@dataclass(slots=True)
-class Event:
+class Event(msgspec.Struct):
     """A whole message: its control frame and the TENSOR frames that belong to it.
 
     Attributes:
@@ -104,7 +104,7 @@ class Event:
     kind: Kind
     request: int
     body: Message
-    parts: list[Frame] = field(default_factory=list)
+    parts: list[Frame] = []
 
     def release(self) -> None:
         """End the loans of all parts."""
@@ -113,13 +113,12 @@ class Event:
         self.parts.clear()
 
 
-@dataclass(slots=True)
-class _Half:
+class _Half(msgspec.Struct):
     """A message whose TENSOR frames are still coming."""
 
     event: Event
     expected: int
-    keys: set[int] = field(default_factory=set)
+    keys: set[int] = set()
 
 
 class Session:
@@ -129,12 +128,16 @@ class Session:
         role: Which end this is.
     """
 
-    __slots__ = ("_assembling", "_hears", "_last_request", "_open", "_says", "_state", "role")
+    __slots__ = (
+        "_assembling", "_expected", "_hears", "_last_request", "_open", "_says", "_state", "role",
+    )  # fmt: skip
 
     def __init__(self, role: Role) -> None:
         self.role = role
         self.state = State.NEW
         self._assembling: dict[int, _Half] = {}
+        # TENSOR frames that those have announced.
+        self._expected = 0
         self._open: set[int] = set()
         self._last_request = 0
 
@@ -152,11 +155,9 @@ class Session:
 
     def next_request(self) -> int:
         """Open a request of this end's and return its id, 1..2^32-1, which no open request and no half answer has."""
-        request = self._last_request
-        while True:
+        request = self._last_request % 0xFFFFFFFF + 1
+        while request in self._open or request in self._assembling:
             request = request % 0xFFFFFFFF + 1
-            if request not in self._open and request not in self._assembling:
-                break
         self._last_request = request
         self._open.add(request)
         return request
@@ -182,22 +183,20 @@ class Session:
             LocalProtocolError: Tensors may not be sent now.
         """
         self._say(Kind.TENSOR)
-        return Header(Kind.TENSOR, codec, dtype, request, key, version, size).pack()
+        return HEADER.pack(
+            MAGIC, PROTOCOL, Kind.TENSOR, codec, dtype, 0, request, key, version, size
+        )
 
-    def admit(self, header: Header) -> None:
+    def admit(self, header: Header) -> Message | None:
         """Check a bulk frame's header before memory is taken for it.
+
+        Returns the message that a TENSOR frame belongs to; None for other frames.
 
         Raises:
             RemoteProtocolError: It may not be said now, or nothing announced it.
         """
         self._hear(header)
-        if header.kind is Kind.TENSOR:
-            self._half(header)
-
-    def announced(self, header: Header) -> Message | None:
-        """Return the message that a TENSOR frame, once admitted, belongs to; None for other frames."""
-        half = self._assembling.get(header.request) if header.kind is Kind.TENSOR else None
-        return None if half is None else half.event.body
+        return self._half(header).event.body if header.kind is Kind.TENSOR else None
 
     def receive(self, frame: Frame) -> Event | None:
         """Take one frame in; return the message it completes, or None while parts are missing.
@@ -206,18 +205,19 @@ class Session:
             RemoteProtocolError: The peer may not say this now, or the payload is not its message; the frame is
                 released.
         """
+        header = frame.header
         try:
-            after = self._hear(frame.header)
-            if frame.header.kind is Kind.TENSOR:
+            after = self._hear(header)
+            if header.kind is Kind.TENSOR:
                 return self._part(frame)
-            body = decode(frame.header.kind, frame.payload)
+            body = decode(header.kind, frame.payload)
         except RemoteProtocolError:
             frame.release()
             raise
         frame.release()
         if after is not self._state:
             self.state = after
-        return self._message(Event(frame.header.kind, frame.header.request, body))
+        return self._message(Event(header.kind, header.request, body))
 
     def close(self) -> None:
         """End the session and the loans of everything half received."""
@@ -225,9 +225,10 @@ class Session:
         for half in self._assembling.values():
             half.event.release()
         self._assembling.clear()
+        self._expected = 0
 
     def _message(self, event: Event) -> Event | None:
-        if self.role is Role.WORKER and event.kind in _LAST_ANSWERS:
+        if event.kind in _LAST_ANSWERS:
             self._open.discard(event.request)
         parts = event.body.parts if isinstance(event.body, _CARRIES_PARTS) else 0
         if not parts:
@@ -236,22 +237,25 @@ class Session:
             raise RemoteProtocolError(f"request {event.request} is opened twice")
         if len(self._assembling) == MAX_ASSEMBLING:
             raise RemoteProtocolError(f"more than {MAX_ASSEMBLING} messages are half sent")
-        announced = parts + sum(half.expected for half in self._assembling.values())
+        announced = self._expected + parts
         if announced > MAX_PARTS:
             raise RemoteProtocolError(
                 f"{announced} TENSOR frames are announced, the limit is {MAX_PARTS}"
             )
+        self._expected = announced
         self._assembling[event.request] = _Half(event, parts)
         return None
 
     def _part(self, frame: Frame) -> Event | None:
         half = self._half(frame.header)
+        event = half.event
         half.keys.add(frame.header.key)
-        half.event.parts.append(frame)
-        if len(half.keys) < half.expected:
+        event.parts.append(frame)
+        if len(event.parts) < half.expected:
             return None
-        del self._assembling[half.event.request]
-        return half.event
+        del self._assembling[event.request]
+        self._expected -= half.expected
+        return event
 
     # The half message that a TENSOR frame belongs to.
     def _half(self, header: Header) -> _Half:
@@ -281,7 +285,8 @@ class Session:
             other = self.role.other
             refusal = f"a {other.value} may not send {kind.name} while {self.state.value}"
             raise BadHandshake(refusal) if self.state is State.NEW else RemoteProtocolError(refusal)
-        if self.role is Role.WORKER and kind in _ANSWERS and header.request not in self._open:
+        # Only a worker hears answers.
+        if kind in _ANSWERS and header.request not in self._open:
             raise RemoteProtocolError(
                 f"{kind.name} answers request {header.request}, which is not open"
             )

@@ -18,7 +18,7 @@ from aiops.errors import (
 )
 from aiops.transport.base import Connection, Outgoing
 from aiops.wire.frame import Frame, Header, Kind
-from aiops.wire.message import MINOR, Bye, Hello, Leave, Ping, Reject, Welcome
+from aiops.wire.message import MINOR, Ack, Bye, Hello, Leave, Model, Ping, Reject, Welcome
 from aiops.wire.reader import Landing
 from aiops.wire.session import Event, Role, Session
 from aiops.worker.request import Request
@@ -179,6 +179,8 @@ class Line:
 
     def _act(self, event: Event) -> None:
         match event.body:
+            case Model() | Ack():
+                self._answered(event)
             case Welcome():
                 self._welcome.set_result(event.body)
             case Reject(reason, retry):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from aiops.wire.message import Push
 from aiops.wire.table import Table
 from aiops.worker.bucket import check_finite, check_out, check_vector
 from aiops.worker.link import Link
-from aiops.worker.request import PushRequest
+from aiops.worker.request import PushRequest, first_key
 from aiops.worker.ticket import Snapshot, Ticket
 
 # Pushes that may wait behind the one under way; more means that the caller does not await its tickets.
@@ -27,20 +27,17 @@ MAX_WAITING = 16
 INLINE_VALUES = 256 * 1024
 
 
-@dataclass(slots=True, eq=False)
-class _Waiting:
+class _Waiting(msgspec.Struct, eq=False):
     table: Table
     message: Push
     update: NDArray[np.float32]
     out: NDArray[np.float32] | None
     ticket: Ticket[Snapshot]
-    residuals: Sequence[Residual | None] = ()
+    residuals: dict[int, Residual | None] = {}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Encoded:
-    payload: Sequence[Sequence[NDArray[np.generic]]]
-    residuals: Sequence[Residual | None]
+# The payload of each bucket, and what is left behind by key.
+_Encoded: TypeAlias = "tuple[list[Sequence[NDArray[np.generic]]], dict[int, Residual | None]]"
 
 
 class Pusher:
@@ -63,6 +60,7 @@ class Pusher:
         self._codec = codec
         self._plain = plain
         self._sequences = sequences
+        self._first = 0
         self._closed = False
         # The first one is under way.
         self._waiting: deque[_Waiting] = deque()
@@ -77,6 +75,7 @@ class Pusher:
 
     def agree(self, table: Table) -> None:
         """Begin with fresh residuals for the buckets of this table."""
+        self._first = first_key(table, self._link.greeting.worker)
         self._spares = {}
         self._residuals = {
             key: None if bucket.averaged else self._codec.init(bucket.size)
@@ -185,17 +184,17 @@ class Pusher:
         if waiting.ticket.done():
             return
         message = msgspec.structs.replace(waiting.message, sequence=next(self._sequences))
-        waiting.residuals = encoded.residuals
+        payload, waiting.residuals = encoded
         self._link.submit(
             PushRequest(
                 waiting.table,
                 message,
-                encoded.payload,
+                payload,
                 self._codec,
                 waiting.out,
                 self._plain,
                 ticket=waiting.ticket,
-                first=self._link.greeting.worker,
+                first=self._first,
             )
         )
 
@@ -203,29 +202,27 @@ class Pusher:
     def _answered(self, waiting: _Waiting) -> None:
         if self._closed or self._waiting[0] is not waiting:
             return
-        residuals = dict(enumerate(waiting.residuals))
         if waiting.ticket.exception() is None:
             self._spares = {} if self._shown else self._residuals
             self._shown = max(0, self._shown - 1)
-            self._residuals = residuals
+            self._residuals = waiting.residuals
         else:
-            self._spares.update(residuals)
+            self._spares.update(waiting.residuals)
         self._waiting.popleft()
         if self._waiting:
             self._begin()
 
     def _encode(self, table: Table, update: NDArray[np.float32]) -> _Encoded:
         payload: list[Sequence[NDArray[np.generic]]] = []
-        residuals: list[Residual | None] = []
+        residuals: dict[int, Residual | None] = {}
         for key, bucket in enumerate(table.buckets):
             part = update[bucket.start : bucket.stop]
             try:
                 codec = self._plain if bucket.averaged else self._codec
                 # A spare is taken out: this may go on in a thread after its push was cancelled.
                 spare = self._spares.pop(key, None)
-                arrays, residual = codec.encode(part, self._residuals[key], spare=spare)
+                arrays, residuals[key] = codec.encode(part, self._residuals[key], spare=spare)
             except NotFinite as error:
                 raise NotFinite(f"key {key}: {error}") from None
             payload.append(arrays)
-            residuals.append(residual)
-        return _Encoded(payload, residuals)
+        return payload, residuals

@@ -81,8 +81,7 @@ class PushRequest(PullRequest):
         out: Where the model goes, float32, shape (table.size,); None takes fresh memory.
         plain: How averaged buckets are encoded; as all others unless given.
         ticket: Whom to tell; a ticket of its own unless given.
-        first: Number of the shard whose buckets go first, modulo theirs: workers that begin elsewhere keep all shards
-            busy, and within a shard the same order brings the same values at about the same time.
+        first: The key that goes first, see :func:`first_key`.
     """
 
     def __init__(
@@ -99,22 +98,19 @@ class PushRequest(PullRequest):
     ) -> None:
         super().__init__(table, out if message.want else np.empty(0, np.float32), ticket=ticket)
         self.message = message
-        homes = [bucket.shard for bucket in table.buckets]
-        own = first % (max(homes, default=0) + 1)
-        self._first = homes.index(own) if own in homes else 0
-        self._codecs = [
-            plain if plain is not None and bucket.averaged else codec for bucket in table.buckets
-        ]
-        self._parts = [[as_bytes(array) for array in arrays] for arrays in payload]
-        self.ticket.bytes = sum(len(view) for views in self._parts for view in views)
+        self._codec, self._plain = codec, plain or codec
+        self._first = first
+        self._payload = payload
+        self.ticket.bytes = sum([array.nbytes for arrays in payload for array in arrays])
 
     def frames(self, session: Session, number: int) -> list[Outgoing]:
         """Return the PUSH frame and one TENSOR frame per key."""
         frames: list[Outgoing] = [(session.send(Kind.PUSH, self.message, request=number), ())]
-        n = len(self._parts)
+        n = len(self._payload)
         for place in range(n):
             key = (self._first + place) % n
-            views, codec = self._parts[key], self._codecs[key]
+            views = [as_bytes(array) for array in self._payload[key]]
+            codec = self._plain if self._table.buckets[key].averaged else self._codec
             head = session.tensor(
                 number,
                 key,
@@ -214,11 +210,22 @@ class StatusRequest:
         return None
 
 
+def first_key(table: Table, worker: int) -> int:
+    """Return the key whose bucket a worker sends first.
+
+    It is the first one of the shard that has the worker's number, modulo theirs: workers that begin elsewhere keep all
+    shards busy, and within a shard the same order brings the same values at about the same time.
+    """
+    homes = [bucket.shard for bucket in table.buckets]
+    own = worker % (max(homes, default=0) + 1)
+    return homes.index(own) if own in homes else 0
+
+
 def as_bytes(array: NDArray[np.generic]) -> memoryview:
     """Return a contiguous array's memory as format 'B', without a copy."""
     if not array.size:
         return memoryview(b"")
-    return memoryview(array.data).cast("B")
+    return array.data.cast("B")
 
 
 def land_in(table: Table, flat: NDArray[np.float32], header: Header) -> memoryview:
@@ -257,7 +264,7 @@ def resolve_model(
         raise error
     ticket.version = Version(body.version)
     ticket.staleness = body.staleness
-    ticket.bytes += 4 * table.size
+    ticket.bytes += flat.nbytes
     ticket.resolve(
         Snapshot(
             Version(body.version),

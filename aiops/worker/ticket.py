@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,8 +16,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """One version of the parameters, as it came in.
 
     Attributes:
@@ -67,7 +66,8 @@ class Ticket(Generic[T]):
         self.staleness: int | None = None
         self.bytes = 0
         self._over = False
-        self._result: T | None = None
+        # Of type T once it is there; asking a cast for that at every look costs more than the look.
+        self._result: Any = None
         self._error: BaseException | None = None
         self._heard: list[Callable[[], None]] = []
         self._waiters: list[asyncio.Future[None]] = []
@@ -81,7 +81,8 @@ class Ticket(Generic[T]):
             yield from waiter
         if self._error is not None:
             raise self._error
-        return cast(T, self._result)
+        result: T = self._result
+        return result
 
     def done(self) -> bool:
         """Return whether there is a result or an error."""
@@ -100,7 +101,7 @@ class Ticket(Generic[T]):
 
     def then(self, use: Callable[[T], None]) -> None:
         """Call ``use`` with the result once it is there; not at all when there is none."""
-        self.heard(lambda: use(cast(T, self._result)) if self._error is None else None)
+        self.heard(lambda: use(self._result) if self._error is None else None)
 
     def map(self, convert: Callable[[T], U]) -> Ticket[U]:
         """Return a ticket for what ``convert`` makes of the result; it fails as this one does."""
@@ -112,7 +113,7 @@ class Ticket(Generic[T]):
                 outer.fail(self._error)
                 return
             try:
-                outer.resolve(convert(cast(T, self._result)))
+                outer.resolve(convert(self._result))
             except Exception as error:
                 outer.fail(error)
 

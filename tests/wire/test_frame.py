@@ -33,7 +33,9 @@ BYTES_OF = {"B": 1, "H": 2, "I": 4, "Q": 8}
 
 
 def packed(**changes):
-    fields = dict(zip(Header._fields, (Kind.TENSOR, 1, 2, 3, 4, 5, 6), strict=True)) | changes
+    fields = (
+        dict(zip(Header.__struct_fields__, (Kind.TENSOR, 1, 2, 3, 4, 5, 6), strict=True)) | changes
+    )
     return Header(**fields).pack()
 
 
@@ -47,7 +49,7 @@ def test_the_documented_fields_are_those_of_the_struct_and_fill_32_bytes():
     assert [size for _, size, _ in FIELDS] == sizes
     assert sum(sizes) == HEADER_BYTES == HEADER.size == 32
     varying = [name for name, _, _ in FIELDS if name not in ("magic", "protocol", "flags")]
-    assert varying == list(Header._fields)
+    assert varying == list(Header.__struct_fields__)
 
 
 def test_the_bytes_on_the_wire_do_not_change():

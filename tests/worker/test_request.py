@@ -39,6 +39,7 @@ from aiops.worker.request import (
     PushRequest,
     StatusRequest,
     as_bytes,
+    first_key,
     refusal,
 )
 from aiops.worker.ticket import Ticket
@@ -265,7 +266,8 @@ def test_workers_begin_with_different_shards_and_go_through_each_in_the_same_ord
         session = Session(Role.WORKER)
         session.state = State.READY
         message = Push(1, 0, 1, 1, 1, 0.0, len(homes), True)
-        request = PushRequest(table, message, payload, dense(), None, ticket=Ticket(), first=first)
+        begin = first_key(table, first)
+        request = PushRequest(table, message, payload, dense(), None, ticket=Ticket(), first=begin)
         frames = request.frames(session, session.next_request())[1:]
         return [parse_header(memoryview(head), 1 << 20).key for head, _ in frames]
 
