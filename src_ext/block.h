@@ -14,12 +14,6 @@
       __attribute__((target("avx512f,avx512bw,avx512vbmi2,bmi,bmi2,popcnt")))
 #endif
 
-#if defined(__GNUC__)
-#  define AIOPS_ALIGNED __attribute__((aligned(64)))
-#else
-#  define AIOPS_ALIGNED
-#endif
-
 enum {
     AIOPS_BLOCK = 64,
     /* An emit may write so far past its last value. */

@@ -23,6 +23,9 @@
 /* Three planes: where positions are rarer than one in 2^24, a bitmap of 512 bits does no harm. */
 enum { AIOPS_MOST_LOW = 24 };
 
+/* Positions are decoded by blocks; whole registers reach behind them. */
+enum { AIOPS_INDEX_ROOM = AIOPS_INDEX_BLOCK + 2 * AIOPS_WORD };
+
 /* What is wrong with a code as a whole; a wrong position is told by its number. */
 enum { AIOPS_INDEX_FINE = -1, AIOPS_INDEX_COUNT = -2, AIOPS_INDEX_PADDING = -3 };
 
@@ -31,6 +34,29 @@ typedef struct {
     int low, rest, planes;
     ptrdiff_t packed, plane; /* where they start */
 } aiops_index_layout;
+
+/* Hands out positions block by block. The code has passed aiops_index_outside(). */
+typedef struct {
+    const aiops_index_layout *at;
+    const uint8_t *code;
+    ptrdiff_t first, word, ready; /* positions handed out, words read, what waits of the last one */
+    int whole;                    /* it waits as positions behind the block, not in `high` */
+    ptrdiff_t unpacked;           /* how many low bits wait */
+    uint32_t high[AIOPS_INDEX_BLOCK + AIOPS_WORD];
+    uint8_t low[AIOPS_INDEX_BLOCK + 2 * AIOPS_WORD];
+} aiops_index_reader;
+
+static inline void aiops_index_open(aiops_index_reader *from, const aiops_index_layout *at,
+                                    const uint8_t *code)
+{
+    from->at = at;
+    from->code = code;
+    from->first = from->word = from->ready = from->unpacked = 0;
+    from->whole = 0;
+    memset(from->low, 0, sizeof from->low);
+}
+
+#include "index_lines.h"
 
 /* 0 <= k <= n <= 2^32 */
 static inline aiops_index_layout aiops_index_lay(ptrdiff_t k, ptrdiff_t n)
@@ -107,6 +133,20 @@ aiops_first_not_above(const uint32_t *index, ptrdiff_t count, int64_t before)
     return -1;
 }
 
+/* Codes from number `first` on as many positions as can be coded in whole lines without a second
+ * look, a multiple of AIOPS_LINE_POSITIONS, and returns how many. */
+static inline ptrdiff_t
+aiops_index_encode_lines(int level, const aiops_index_layout *at, const uint32_t *index,
+                         ptrdiff_t first, uint8_t *code)
+{
+#if AIOPS_X86
+    if (aiops_has_vbmi2(level))
+        return aiops_index_encode_vbmi2(at, index, first, code);
+#endif
+    (void)level, (void)at, (void)index, (void)first, (void)code;
+    return 0;
+}
+
 /* Writes the code, at->size bytes. Returns -1, or the number of the first position that is not
  * above the one before it or not below n; the code is without meaning then. */
 static inline ptrdiff_t aiops_index_encode(int level, const aiops_index_layout *at,
@@ -118,8 +158,11 @@ static inline ptrdiff_t aiops_index_encode(int level, const aiops_index_layout *
         return -1;
     memset(code, 0, (size_t)at->packed);
     memset(code + at->size - 8, 0, 8);
-    for (ptrdiff_t i = 0; i < at->k; i += AIOPS_INDEX_BLOCK) {
-        const ptrdiff_t count = at->k - i < AIOPS_INDEX_BLOCK ? at->k - i : AIOPS_INDEX_BLOCK;
+    for (ptrdiff_t i = 0, count; i < at->k; i += count) {
+        i += aiops_index_encode_lines(level, at, index, i, code);
+        if (i == at->k)
+            break;
+        count = at->k - i < AIOPS_INDEX_BLOCK ? at->k - i : AIOPS_INDEX_BLOCK;
         ptrdiff_t wrong = aiops_first_not_above(index + i, count, i ? (int64_t)index[i - 1] : -1);
         if (wrong >= 0 || index[i + count - 1] >= (uint64_t)at->n) {
             const ptrdiff_t outside = aiops_first_outside(index + i, count, at->n);
@@ -136,28 +179,21 @@ static inline ptrdiff_t aiops_index_encode(int level, const aiops_index_layout *
     return -1;
 }
 
-/* Hands out positions block by block. The code has passed aiops_index_outside(). */
-typedef struct {
-    const aiops_index_layout *at;
-    const uint8_t *code;
-    ptrdiff_t first, word, ready; /* positions handed out, words read, high parts waiting */
-    uint32_t high[AIOPS_INDEX_BLOCK + AIOPS_WORD];
-    uint8_t low[AIOPS_INDEX_BLOCK];
-} aiops_index_reader;
-
-static inline void aiops_index_open(aiops_index_reader *from, const aiops_index_layout *at,
-                                    const uint8_t *code)
-{
-    from->at = at;
-    from->code = code;
-    from->first = from->word = from->ready = 0;
-}
-
-/* Writes the next AIOPS_INDEX_BLOCK positions, or the last few, and returns how many. */
+/* Writes the next AIOPS_INDEX_BLOCK positions, or the last few, and returns how many. At `index`
+ * is room for AIOPS_INDEX_ROOM, or for all that are left; the next ones go where these end. */
 static inline ptrdiff_t aiops_index_next(int level, aiops_index_reader *from, uint32_t *index)
 {
     const aiops_index_layout *const at = from->at;
     const ptrdiff_t first = from->first;
+#if AIOPS_X86
+    if (aiops_has_vbmi2(level) && at->k - first >= AIOPS_INDEX_ROOM) {
+        from->whole = 1;
+        return aiops_index_next_vbmi2(from, index);
+    }
+#endif
+    for (ptrdiff_t j = 0; from->whole && j < from->ready; j++)
+        from->high[j] = index[j] >> at->low;
+    from->whole = 0;
     const ptrdiff_t ready = aiops_index_find(
         level, from->code, &from->word, at->words, first, from->high, from->ready);
     const ptrdiff_t count = ready < AIOPS_INDEX_BLOCK ? ready : AIOPS_INDEX_BLOCK;
@@ -232,6 +268,19 @@ static inline ptrdiff_t aiops_index_outside(const aiops_index_layout *at, const 
     return AIOPS_INDEX_FINE;
 }
 
+/* As aiops_first_not_above(). */
+static inline ptrdiff_t
+aiops_index_fall(int level, const uint32_t *index, ptrdiff_t count, int64_t before)
+{
+#if AIOPS_X86
+    if (aiops_has_vbmi2(level) && count && count % 16 == 0
+        && aiops_ascends_vbmi2(index, count, before))
+        return -1;
+#endif
+    (void)level;
+    return aiops_first_not_above(index, count, before);
+}
+
 /* Writes all k positions where `index` is not NULL, and returns what is wrong: as
  * aiops_index_outside(), before anything is written, or the number of the first position that is
  * not above the one before it. */
@@ -239,7 +288,7 @@ static inline ptrdiff_t aiops_index_decode(int level, const aiops_index_layout *
                                            const uint8_t *code, uint32_t *index)
 {
     aiops_index_reader from;
-    uint32_t block[AIOPS_INDEX_BLOCK];
+    uint32_t block[AIOPS_INDEX_ROOM];
     int64_t before = -1;
     const ptrdiff_t wrong = aiops_index_outside(at, code);
     if (wrong != AIOPS_INDEX_FINE)
@@ -248,10 +297,12 @@ static inline ptrdiff_t aiops_index_decode(int level, const aiops_index_layout *
     for (ptrdiff_t i = 0; i < at->k;) {
         uint32_t *const to = index ? index + i : block;
         const ptrdiff_t count = aiops_index_next(level, &from, to);
-        const ptrdiff_t fall = aiops_first_not_above(to, count, before);
+        const ptrdiff_t fall = aiops_index_fall(level, to, count, before);
         if (fall >= 0)
             return i + fall;
         before = to[count - 1];
+        if (!index)
+            memmove(block, block + count, AIOPS_WORD * sizeof *block);
         i += count;
     }
     return AIOPS_INDEX_FINE;

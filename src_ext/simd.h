@@ -29,9 +29,11 @@
 #if defined(__GNUC__)
 #  define AIOPS_INLINE static inline __attribute__((always_inline))
 #  define AIOPS_NOINLINE static __attribute__((noinline))
+#  define AIOPS_ALIGNED __attribute__((aligned(64)))
 #else
 #  define AIOPS_INLINE static inline
 #  define AIOPS_NOINLINE static
+#  define AIOPS_ALIGNED
 #endif
 
 enum { AIOPS_PORTABLE = 0, AIOPS_AVX2 = 1, AIOPS_AVX512 = 2 };

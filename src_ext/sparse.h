@@ -77,8 +77,8 @@ aiops_values_at(int level, const aiops_values *from, ptrdiff_t first, ptrdiff_t 
 
 /* acc[index[i]] += weight * value[i] for i < count. `known` >= count positions may be read, those
  * beyond `count` only to fetch what they point to. */
-static inline void aiops_add_at(float *acc, const uint32_t *index, const float *value,
-                                ptrdiff_t count, ptrdiff_t known, float weight)
+AIOPS_NOINLINE void aiops_add_at(float *acc, const uint32_t *index, const float *value,
+                                 ptrdiff_t count, ptrdiff_t known, float weight)
 {
     ptrdiff_t i = 0;
     for (; i + AIOPS_RUN <= count && i + AIOPS_FAR + AIOPS_RUN <= known; i += AIOPS_RUN) {
@@ -104,11 +104,12 @@ static inline void aiops_add_at(float *acc, const uint32_t *index, const float *
         acc[index[i]] += weight * value[i];
 }
 
-/* Positions are listed and below the length of acc. */
+/* Positions are listed and below the length of acc. Blocks are aligned, since values in front of an
+ * aligned place are decoded one by one. */
 static inline void aiops_scatter_listed(int level, float *acc, const uint32_t *index, ptrdiff_t k,
                                         const aiops_values *from, float weight)
 {
-    float block[AIOPS_INDEX_BLOCK];
+    AIOPS_ALIGNED float block[AIOPS_INDEX_BLOCK];
     if (from->kind == AIOPS_FLOAT32) {
         aiops_add_at(acc, index, (const float *)from->bytes, k, k, weight);
         return;
@@ -121,22 +122,27 @@ static inline void aiops_scatter_listed(int level, float *acc, const uint32_t *i
 }
 
 /* Positions are coded, and the code has passed aiops_index_outside(). One block is decoded ahead
- * of the one that is added. */
+ * of the one that is added. Blocks lie one behind the other, so that most of them are not moved. */
 static inline void
 aiops_scatter_coded(int level, float *acc, const aiops_index_layout *at, const uint8_t *code,
                     const aiops_values *from, float weight)
 {
-    uint32_t index[2 * AIOPS_INDEX_BLOCK];
-    float block[AIOPS_INDEX_BLOCK];
+    enum { BLOCKS = 4 };
+    uint32_t index[BLOCKS * AIOPS_INDEX_BLOCK + AIOPS_INDEX_ROOM], *to = index;
+    AIOPS_ALIGNED float block[AIOPS_INDEX_BLOCK];
     aiops_index_reader reader;
     ptrdiff_t count, ahead, i = 0;
     aiops_index_open(&reader, at, code);
-    for (count = aiops_index_next(level, &reader, index); count; count = ahead) {
+    for (count = aiops_index_next(level, &reader, to); count; count = ahead) {
         const float *const value = aiops_values_at(level, from, i, count, block);
-        ahead = aiops_index_next(level, &reader, index + count);
-        aiops_add_at(acc, index, value, count, count + ahead, weight);
-        memcpy(index, index + count, (size_t)ahead * sizeof *index);
+        ahead = aiops_index_next(level, &reader, to + count);
+        aiops_add_at(acc, to, value, count, count + ahead, weight);
+        to += count;
         i += count;
+        if (to == index + (BLOCKS - 1) * AIOPS_INDEX_BLOCK) {
+            memcpy(index, to, (size_t)(ahead + AIOPS_WORD) * sizeof *index);
+            to = index;
+        }
     }
 }
 #endif

@@ -84,8 +84,11 @@ def test_round_trip(case):
     assert_round_trip(*case)
 
 
-@pytest.mark.parametrize("k", [1, 7, 8, 9, 15, 16, 17, 63, 64, 65, 511, 512, 513, 1030, 5000])
-@pytest.mark.parametrize("gap", [1, 2, 3, 10, 100, 256, 300, 70_000, 800_000])
+@pytest.mark.parametrize(
+    "k",
+    [1, 7, 8, 9, 15, 16, 17, 63, 64, 65, 511, 512, 513, 639, 640, 641, 1030, 1152, 1153, 5000],
+)
+@pytest.mark.parametrize("gap", [1, 2, 3, 5, 10, 20, 50, 100, 150, 256, 300, 70_000, 800_000])
 def test_round_trip_at_every_density(k, gap):
     assert_round_trip(spread(k, k * gap), k * gap)
 
@@ -107,6 +110,17 @@ def test_round_trip_at_every_density(k, gap):
 )
 def test_round_trip_of_uneven_positions(index, n):
     assert_round_trip(index, n)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_round_trip_of_clumps_among_even_positions(seed):
+    generator = np.random.default_rng(seed)
+    gaps = generator.integers(1, 20, 3000)
+    # Eight positions in a row that span more than a word of the bitmap, here and there.
+    far = generator.random(3000) < generator.choice([0.001, 0.01, 0.1])
+    gaps[far] = generator.integers(500, 50_000, np.count_nonzero(far))
+    index = np.cumsum(gaps)
+    assert_round_trip(index, int(index[-1]) + int(generator.choice([1, 70, 10_000])))
 
 
 def test_the_code_is_fixed_for_ever():
@@ -155,6 +169,17 @@ def test_what_does_not_ascend_or_is_outside_is_not_encoded(index, at):
         kernels.encode_index(index, 1000)
 
 
+@pytest.mark.parametrize("at", [1, 7, 8, 63, 64, 65, 127, 128, 575, 576, 639, 640, 700, 1299])
+def test_the_first_position_that_does_not_ascend_is_named(at):
+    index = np.arange(0, 13_000, 10, dtype=np.uint32)
+    for wrong in (index[at - 1], index[at - 1] - 10 if at > 1 else 0, 2**32 - 1):
+        hostile = index.copy()
+        hostile[at] = wrong
+        for encode in encoders():
+            out = np.zeros(kernels.index_bytes(index.size, 13_000), np.uint8)
+            assert encode(hostile, 13_000, out) == at
+
+
 def test_every_flipped_bit_is_refused_or_gives_other_positions():
     for k, n in [(40, 100), (40, 1000), (20, 10**5), (17, 17)]:
         index = spread(k, n)
@@ -179,11 +204,12 @@ def test_any_bytes_give_ascending_positions_or_an_error(data):
     )
 
 
+@pytest.mark.parametrize("most", [5000, 10**6])
 @pytest.mark.parametrize("seed", range(20))
-def test_bitmaps_that_hold_k_bits_somewhere_stay_inside(seed):
+def test_bitmaps_that_hold_k_bits_somewhere_stay_inside(seed, most):
     generator = np.random.default_rng(seed)
-    n = int(generator.integers(1, 5000))
-    k = int(generator.integers(1, n + 1))
+    n = int(generator.integers(1, most))
+    k = int(generator.integers(1, min(n + 1, 5000)))
     code = generator.integers(0, 256, kernels.index_bytes(k, n)).astype(np.uint8)
     at = reference.index.lay(k, n)
     bitmap = np.zeros(8 * at.packed, np.uint8)
