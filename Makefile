@@ -44,7 +44,7 @@ bench: venv  ## every benchmark; the last results are in benchmarks/README.md
 
 debug: venv  ## the kernels with every check and UBSan, beside the ordinary build, and their tests
 	AIOPS_DEBUG=1 .venv/bin/python setup.py -q build --build-lib build/debug --build-temp build/debug-temp
-	UBSAN_OPTIONS=print_stacktrace=1 pytest -q -o pythonpath=build/debug tests/kernels
+	UBSAN_OPTIONS=print_stacktrace=1 pytest -q -o pythonpath=build/debug tests/kernels tests/transport/test_pump.py
 
 docs: venv  ## the pages that are written from the code
 	.venv/bin/python -m scripts.wire_page
@@ -55,5 +55,5 @@ venv:  ## set up .venv and nothing else
 # The stamp goes too: without it the next command builds the kernels anew.
 clean:  ## remove what builds and tests leave behind; .venv stays
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .venv/aiops.stamp
-	rm -f aiops/kernels/*.so demo.png
+	rm -f aiops/kernels/*.so aiops/transport/*.so demo.png
 	find aiops examples tests -name __pycache__ -prune -exec rm -rf {} +

@@ -23,10 +23,10 @@ FAST = ["/O2"] if sys.platform == "win32" else ["-O3"]
 CHECKED = ["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=undefined"]
 
 
-def kernel(name: str) -> Extension:
-    """One module of ``src_ext``, compiled as ``aiops.kernels._<name>``."""
+def extension(room: str, name: str) -> Extension:
+    """One module of ``src_ext``, compiled as ``aiops.<room>._<name>``."""
     return Extension(
-        f"aiops.kernels._{name}",
+        f"aiops.{room}._{name}",
         [f"src_ext/{name}.pyx"],
         include_dirs=["src_ext"],
         depends=sorted(glob("src_ext/*.h") + glob("src_ext/*.pxd")),
@@ -35,9 +35,12 @@ def kernel(name: str) -> Extension:
     )
 
 
+# Without poll() its twin in Python does the same.
+PUMP = [] if sys.platform == "win32" else [extension("transport", "pump")]
+
 setup(
     ext_modules=cythonize(
-        [kernel(name) for name in FAMILIES],
+        [extension("kernels", name) for name in FAMILIES] + PUMP,
         include_path=["src_ext"],
         # Cython rebuilds by time stamp and does not see a changed directive.
         build_dir="build/cython-debug" if DEBUG else "build/cython",

@@ -50,7 +50,7 @@ class Intake(Landing):
         self._memory = block.view
         self._values = block.float32()
 
-    def room(self) -> memoryview:
+    def room(self, most: int = CHUNK_BYTES) -> memoryview:
         """Return what is missing of the present chunk."""
         within = self._at % CHUNK_BYTES
         start = self._at - within

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import selectors
-
 from aiops.transport.handover import Bell, Way
 from aiops.transport.lane import Done
 from aiops.transport.ring import RECORD_BYTES, RingReader, RingWriter
-from aiops.wire.reader import Landing
+from aiops.wire.reader import NOTHING, Landing
 
 # A reader gives room back in pieces of this part of a ring: the writer is never stuck for less, and news cost.
 PIECES = 4
@@ -61,7 +59,7 @@ class Inlet:
 class Fill:
     """Bytes from memory into a ring, on a lane; the memory is on loan until the move is over."""
 
-    events = selectors.EVENT_READ
+    sends = False
 
     def __init__(self, outlet: Outlet, view: memoryview, done: Done) -> None:
         self.sock: Bell = outlet.freed.dup()
@@ -71,7 +69,11 @@ class Fill:
         self._outlet = outlet
         self._view = view
 
-    def step(self) -> bool:
+    def room(self) -> memoryview:
+        """Return nothing: a record is more than its bytes."""
+        return NOTHING
+
+    def moved(self, _: int) -> bool:
         """Write one record."""
         n = self._outlet.put(self._view[len(self._view) - self.left :])
         self.left -= n
@@ -81,7 +83,7 @@ class Fill:
 class Drain:
     """Bytes from a ring into a landing, on a lane."""
 
-    events = selectors.EVENT_READ
+    sends = False
 
     def __init__(self, inlet: Inlet, landing: Landing, size: int, done: Done) -> None:
         self.sock: Bell = inlet.came.dup()
@@ -91,7 +93,11 @@ class Drain:
         self._inlet = inlet
         self._landing = landing
 
-    def step(self) -> bool:
+    def room(self) -> memoryview:
+        """Return nothing: a landing may use the bytes where they lie."""
+        return NOTHING
+
+    def moved(self, _: int) -> bool:
         """Let the landing take one record."""
         view = self._inlet.view()[: self.left]
         if not view:

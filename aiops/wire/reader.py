@@ -56,9 +56,9 @@ class Landing:
         self.lane = lane
         self._at = 0
 
-    def room(self) -> memoryview:
-        """Return writable memory for the bytes that come next; never empty while some are due."""
-        return self.payload[self._at : self._at + CHUNK_BYTES]
+    def room(self, most: int = CHUNK_BYTES) -> memoryview:
+        """Return writable memory for at most ``most`` bytes that come next; never empty while some are due."""
+        return self.payload[self._at : self._at + most]
 
     def filled(self, n: int) -> None:
         """Take note that the first ``n`` bytes of the last room were written."""

@@ -205,6 +205,13 @@ def test_a_bulk_payload_lands_in_the_memory_that_was_chosen_without_a_stop_on_th
     assert done[0].payload.obj is own
 
 
+def test_a_landing_gives_as_much_room_as_is_asked_for_and_due():
+    landing = Landing(memoryview(bytearray(CHUNK_BYTES * 3)))
+    assert len(landing.room(CHUNK_BYTES * 2)) == CHUNK_BYTES * 2
+    landing.filled(CHUNK_BYTES * 2)
+    assert len(landing.room(CHUNK_BYTES * 2)) == len(landing.room()) == CHUNK_BYTES
+
+
 def test_each_frame_is_taken_before_the_next_ones_memory_is_chosen():
     order = []
 

@@ -140,7 +140,7 @@ class Transport:
 def options(case: Case) -> tcp.Options:
     """Return what both ends are told: what ``aiops.connect`` and ``aiops.serve`` tell them, unless the case differs."""
     if case.segment_bytes:
-        lane.SEND_BYTES = case.segment_bytes
+        lane.CALL_BYTES = case.segment_bytes
     return {
         "max_frame_bytes": 1 << 40,
         "idle_timeout_s": 60.0,
