@@ -22,7 +22,7 @@ def cases(data: Data) -> Iterator[KernelCase]:
     for density, numpy_goal, torch_goal, bound in (
         (0.001, data.by_size(12, 18, 20), data.by_size(20, 50, 54), 1.2),
         (0.01, data.by_size(9, 16, 16), data.by_size(37, 70, 80), 1.6 if n <= 1e6 else 1.4),
-        (0.1, data.by_size(5.7, 11, 11), ">= 32", 3),
+        (0.1, data.by_size(6, 12, 11), ">= 32", 3 if n <= 1e6 else 2.5),
     ):
         yield KernelCase(
             f"select_topk {density:g}",
@@ -32,7 +32,7 @@ def cases(data: Data) -> Iterator[KernelCase]:
     yield KernelCase(
         "feedback_topk 0.01",
         lambda: feedback(data, n // 100, apart=False),
-        {"numpy": data.by_size(5, 7, 7), "torch": ">= 22", "ours": "<= 1.5"},
+        {"numpy": data.by_size(5, 8, 8), "torch": ">= 22", "ours": "<= 1.3"},
     )
     if n <= SIZES[1]:
         yield KernelCase(
