@@ -150,12 +150,7 @@ class Pusher:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            waiting = self._waiting[0]
-            try:
-                encoded = await asyncio.to_thread(self._encode, waiting.table, waiting.update)
-                self._submit(waiting, encoded)
-            except Exception as error:
-                waiting.ticket.fail(error)
+            await self._encode_apart(self._waiting[0])
 
     def stop(self) -> None:
         """Begin no further push, and fail all that come."""
@@ -168,6 +163,15 @@ class Pusher:
             state = "sent" if place else "answered, whether it is merged is not known"
             waiting.ticket.fail(ConnectionLost(f"the worker left before this push was {state}"))
         self._waiting.clear()
+
+    # A method of its own, so that no name of it holds on to a push while the next one is waited for: its vectors are
+    # used again.
+    async def _encode_apart(self, waiting: _Waiting) -> None:
+        try:
+            encoded = await asyncio.to_thread(self._encode, waiting.table, waiting.update)
+            self._submit(waiting, encoded)
+        except Exception as error:
+            waiting.ticket.fail(error)
 
     # Send the first of those that wait.
     def _begin(self) -> None:
