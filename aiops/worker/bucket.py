@@ -24,14 +24,21 @@ def as_array(name: str, value: object) -> NDArray[Any]:
     """Return a tensor as a numpy array, without a copy where it has the buffer protocol or DLPack.
 
     Raises:
-        ShapeMismatch: It is no array of floats that the wire knows.
+        ShapeMismatch: It is no array of floats that the wire knows, or none that numpy can read: torch's bfloat16, or
+            a GPU's memory.
     """
-    if isinstance(value, np.ndarray | np.generic | float):
-        array = np.asarray(value)
-    elif hasattr(value, "__dlpack__"):
-        array = np.from_dlpack(value)
-    else:
-        array = np.asarray(value)
+    try:
+        if isinstance(value, np.ndarray | np.generic | float) or not hasattr(value, "__dlpack__"):
+            array = np.asarray(value)
+        else:
+            tensor: Any = value
+            # That a tensor is trained is no part of its values, but torch exports none that is.
+            array = np.from_dlpack(tensor.detach() if hasattr(tensor, "requires_grad") else tensor)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ShapeMismatch(
+            f"tensor {name!r} cannot be read by numpy ({error}): "
+            f"give it as dense float32 in main memory, in torch t.float().cpu()"
+        ) from None
     if array.dtype.name not in TENSOR_DTYPES:
         known = ", ".join(TENSOR_DTYPES)
         raise ShapeMismatch(
@@ -58,7 +65,7 @@ def pack(table: Table, tensors: Mapping[str, object], out: NDArray[np.float32]) 
 
     Args:
         table: The agreed table; every tensor of it must be there, and no other.
-        tensors: Arrays of any float dtype, stride and order.
+        tensors: Arrays as :func:`as_array` takes them, of any stride and order.
         out: float32, shape (table.size,); untouched when an error is raised.
 
     Raises:

@@ -28,8 +28,9 @@ class Client(FlatClient):
         """Agree on the tensors: the first worker seeds the parameters, later ones receive them.
 
         Args:
-            params: Arrays by name, of any float dtype; copied. None receives whatever the server has, waiting for
-                the first worker if need be.
+            params: Arrays by name, numpy's or others' that numpy can read through DLPack or the buffer protocol, in
+                float32, float16 or float64; copied. Of torch's tensors those in bfloat16 or on a GPU go as
+                ``t.float().cpu()``. None receives whatever the server has, waiting for the first worker if need be.
 
         Returns:
             The parameters to start from, as :meth:`pull` returns them.
@@ -60,8 +61,9 @@ class Client(FlatClient):
         """Send an update up; returns at once.
 
         Args:
-            update: What is to be added to the parameters, by name (params - base after local steps, or minus the
-                learning rate times a gradient); finite, and the caller's again at once, unless ``copy`` is False.
+            update: What is to be added to the parameters, in arrays as :meth:`init` takes them (params - base after
+                local steps, or minus the learning rate times a gradient); finite, and the caller's again at once,
+                unless ``copy`` is False.
             base: Version it was computed from; the newest received unless given.
             n_samples: Training samples behind it.
             n_steps: Local steps behind it.

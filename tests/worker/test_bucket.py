@@ -126,6 +126,35 @@ def test_what_is_no_float_array_is_refused_by_name(value):
         as_array("step", value)
 
 
+class Broken:
+    """An array in memory that numpy cannot reach."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __dlpack__(self, **options):
+        raise self.error
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *map(
+            Broken, [BufferError("why"), RuntimeError("why"), TypeError("why"), ValueError("why")]
+        ),
+        [[1.0], [2.0, 3.0]],
+    ],
+)
+def test_what_numpy_cannot_read_is_refused_by_name(value):
+    with pytest.raises(
+        ShapeMismatch, match=r"tensor 'step' cannot be read by numpy \(.+\): give it"
+    ):
+        as_array("step", value)
+
+
 @pytest.mark.parametrize(
     ("tensors", "told"),
     [
