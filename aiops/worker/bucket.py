@@ -86,8 +86,8 @@ def pack(table: Table, tensors: Mapping[str, object], out: NDArray[np.float32]) 
         raise ShapeMismatch(f"tensor {extra!r} is not in the agreed table")
     for entry in table.tensors:
         values = out[entry.offset : entry.offset + entry.size]
-        # What is too large for float32 becomes infinity, which whoever packs an update checks for.
-        with np.errstate(over="ignore"):
+        # What is too large for float32 becomes infinity, which whoever packs an update checks for, as for NaN.
+        with np.errstate(over="ignore", invalid="ignore"):
             values.reshape(entry.shape)[...] = arrays[entry.name]
 
 

@@ -182,6 +182,22 @@ def test_what_float32_cannot_hold_is_found_after_packing_and_warns_of_nothing():
         check_finite(table, flat, "update")
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([0x7D00], np.uint16).view(np.float16),
+        np.array([0x7FA00000], np.uint32).view(np.float32),
+        np.array([0x7FF4 << 48], np.uint64).view(np.float64),
+    ],
+    ids=lambda value: value.dtype.name,
+)
+def test_a_signalling_nan_is_found_and_warns_of_nothing(value):
+    with pytest.raises(NotFinite, match="'a'"):
+        check_start({"a": value})
+    with pytest.raises(NotFinite, match="'a'"):
+        check_finite(*packed({"a": value}), "update")
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_the_tensor_of_a_value_that_is_not_finite_is_named(value):
     table, flat = packed({"a": BASE, "nothing": np.zeros(0, np.float32), "b": BASE})
