@@ -78,6 +78,7 @@ class Client(FlatClient):
         Raises:
             ShapeMismatch: The tensors are not the agreed ones.
             NotFinite: The update holds NaN or infinity; nothing is sent.
+            LocalProtocolError: ``base``, ``n_samples`` or ``n_steps`` is no whole number >= 0.
             Busy: Too many pushes wait already.
         """
         flat = self._flat(update, copy=copy)

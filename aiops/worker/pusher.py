@@ -114,7 +114,6 @@ class Pusher:
         Raises:
             ShapeMismatch: ``update`` or ``out`` is not laid out like the table's flat vector, or they share memory.
             NotFinite: The update holds NaN or infinity.
-            LocalProtocolError: A count is negative.
             Busy: Too many wait already.
         """
         check_vector(table, update, "update")
@@ -124,11 +123,6 @@ class Pusher:
         if out is not None and np.may_share_memory(update, out):
             raise ShapeMismatch(
                 "update and out share memory, the model would land in what may have to be sent again"
-            )
-        if min(message.base, message.n_samples, message.n_steps) < 0:
-            raise LocalProtocolError(
-                f"base is {message.base}, n_samples {message.n_samples} and n_steps "
-                f"{message.n_steps}, each must be >= 0"
             )
         ticket: Ticket[Snapshot] = Ticket()
         if self._closed:

@@ -244,6 +244,19 @@ async def test_what_cannot_be_sent_is_refused_at_once_and_counts_for_nothing(
         assert house.server.version == 1
 
 
+@pytest.mark.parametrize("what", ["n_samples", "n_steps", "base"])
+@pytest.mark.parametrize("count", [float("nan"), float("inf"), 2.5, -1, 2**63, "many"])
+async def test_what_is_no_count_is_refused_by_name(what, count):
+    async with cluster() as house, house.worker("a") as ps:
+        await ps.init()
+        for verb in (ps.push, ps.sync):
+            with pytest.raises(LocalProtocolError) as caught:
+                verb({"w": np.ones(N, np.float32)}, **{what: count})
+            assert f"{what} is {count!r}, it must be a whole number >= 0" in str(caught.value)
+        assert ps.clock == 0
+        assert await ps.push({"w": np.ones(N, np.float32)}) == 1
+
+
 async def test_leaving_tells_every_push_what_became_of_it():
     async with cluster(min_workers=2) as house:
         async with house.worker("a") as ps:
