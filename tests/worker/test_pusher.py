@@ -1,6 +1,10 @@
 """Pushing in turn: what compression leaves behind is carried over once, and only by pushes that were taken."""
 
 import asyncio
+import collections
+import contextlib
+import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -16,7 +20,9 @@ from aiops.errors import (
 )
 from aiops.sim.cluster import Cluster
 from aiops.transport.memory import Link
-from aiops.worker.pusher import INLINE_VALUES, MAX_WAITING
+from aiops.types import Version
+from aiops.worker.pusher import INLINE_VALUES, MAX_WAITING, Pusher
+from aiops.worker.ticket import Snapshot
 
 pytestmark = pytest.mark.virtual
 
@@ -173,6 +179,78 @@ async def test_residuals_that_were_shown_never_change():
         for rest, copy in shown:
             np.testing.assert_array_equal(rest, copy)
         assert len({rest.ctypes.data for rest, _ in shown}) == len(shown)
+
+
+@contextlib.contextmanager
+def traced(function, tell):
+    """Do something else, as another thread would, before the n-th line or opcode of a function."""
+
+    def enter(frame, event, argument):
+        if frame.f_code is not function.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        counts = collections.Counter()
+
+        def step(frame, event, argument):
+            counts[event] += 1
+            tell(event, counts[event])
+            return step
+
+        return step
+
+    sys.settrace(enter)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+
+
+NOTHING_NEW = Snapshot(Version(1), np.empty(0, np.float32))
+
+
+# Places in the reader of residuals, by lines executed; a place that is named twice has two pushes taken there.
+@pytest.mark.parametrize("places", [(1,), (2,), (3,), (2, 2), (3, 3), (2, 3), (1, 2, 3, 4, 5, 6)])
+async def test_residuals_are_shown_whole_to_a_thread_that_asks_while_pushes_are_taken(places):
+    async with cluster() as house, house.worker("a") as ps:
+        await ps.init()
+        update = {"w": np.arange(N, dtype=np.float32)}
+        await ps.push(update)
+        tickets = [ps.push_flat(update["w"], want=False) for _ in places]
+        due = list(places)
+
+        def take(event, number):
+            while event == "line" and due and due[0] == number:
+                del due[0]
+                next(t for t in tickets if not t.done()).resolve(NOTHING_NEW)
+
+        with traced(Pusher.residuals.fget, take):
+            shown = ps.residuals()
+        copies = {key: rest.copy() for key, rest in shown.items()}
+        for _ in range(3):
+            await ps.push(update)
+        for key, rest in shown.items():
+            np.testing.assert_array_equal(rest, copies[key])
+
+
+async def test_residuals_are_shown_whole_to_a_thread_that_asks_anywhere_in_the_taking_of_a_push():
+    async with cluster() as house, house.worker("a") as ps:
+        await ps.init()
+        update = {"w": np.arange(N, dtype=np.float32)}
+        shown, place = [], 0
+        while len(shown) == place:
+            place += 1
+
+            def show(event, number, place=place):
+                if event == "opcode" and number == place:
+                    shown.append([(rest, rest.copy()) for rest in ps.residuals().values()])
+
+            with traced(Pusher._answered, show):
+                await ps.push(update)
+            for _ in range(3):
+                await ps.push(update)
+        assert place > 20
+        for rest, copy in itertools.chain(*shown):
+            np.testing.assert_array_equal(rest, copy)
 
 
 async def test_codecs_that_keep_nothing_have_no_residuals():
