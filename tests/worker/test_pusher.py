@@ -21,7 +21,9 @@ from aiops.errors import (
 from aiops.sim.cluster import Cluster
 from aiops.transport.memory import Link
 from aiops.types import Version
+from aiops.wire.frame import parse_header
 from aiops.worker.pusher import INLINE_VALUES, MAX_WAITING, Pusher
+from aiops.worker.request import PushRequest
 from aiops.worker.ticket import Snapshot
 
 pytestmark = pytest.mark.virtual
@@ -269,6 +271,24 @@ async def test_pushes_go_one_after_the_other_in_the_order_they_were_given():
         np.testing.assert_array_equal(whole(house), 45)
 
 
+async def test_workers_begin_with_the_shard_of_their_number(monkeypatch):
+    sent, frames = [], PushRequest.frames
+
+    def watched(self, session, number):
+        made = frames(self, session, number)
+        sent.append([parse_header(memoryview(head), 1 << 20).key for head, _ in made[1:]])
+        return made
+
+    monkeypatch.setattr(PushRequest, "frames", watched)
+    async with cluster(shards=2) as house, house.worker("a") as a, house.worker("b") as b:
+        for ps in (a, b):
+            await ps.init()
+            await ps.push({"w": np.ones(N, np.float32)})
+        homes = [bucket.shard for bucket in a.table.buckets]
+        assert [homes[keys[0]] for keys in sent] == [0, 1]
+        assert sorted(sent[1]) == sent[0] == list(range(len(homes)))
+
+
 async def test_pushes_nobody_awaits_are_bounded():
     async with cluster(min_workers=2, codec="dense") as house, house.worker("a") as ps:
         await ps.init()
@@ -297,6 +317,9 @@ async def test_a_large_update_is_coded_in_a_thread_and_arrives_the_same():
         assert np.flatnonzero(whole(house)).tolist() == [5, n - 1]
 
 
+OVERLAPPED = np.ones(N + 1, np.float32)
+
+
 @pytest.mark.parametrize(
     ("update", "options", "error"),
     [
@@ -305,6 +328,7 @@ async def test_a_large_update_is_coded_in_a_thread_and_arrives_the_same():
         (np.ones(2 * N, np.float32)[::2], {}, ShapeMismatch),
         (np.full(N, np.nan, np.float32), {}, NotFinite),
         (np.ones(N, np.float32), {"out": np.ones(3, np.float32)}, ShapeMismatch),
+        (OVERLAPPED[1:], {"out": OVERLAPPED[:-1]}, ShapeMismatch),
         (np.ones(N, np.float32), {"n_samples": -1}, LocalProtocolError),
         (np.ones(N, np.float32), {"n_steps": -1}, LocalProtocolError),
         (np.ones(N, np.float32), {"base": -1}, LocalProtocolError),
