@@ -453,8 +453,11 @@ def test_what_makes_no_sense_with_this_server_or_step_is_refused(serving):
         aiops.torch.attach(model, sgd(model), blocking.url, merge="carry")
     with aiops.torch.attach(model, sgd(model), overlapped.url, merge="partial:0.25") as link:
         assert link._machine.rule == aiops.Rule("partial", 0.5, 0.25, "authors")
-        with pytest.raises(ConfigError, match="n_samples is 0, a step has at least 1"):
-            link.step(n_samples=0)
+        for wrong in (0, -1, 2.5, float("nan"), float("inf"), "8"):
+            with pytest.raises(
+                ConfigError, match=f"n_samples is {wrong!r}, a step has a whole number"
+            ):
+                link.step(n_samples=wrong)
         state = {**link.state_dict(), "residuals": {0: torch.zeros(5)}}
         with pytest.raises(ConfigError, match="state does not fit codec 'dense'"):
             link.load_state_dict(state)

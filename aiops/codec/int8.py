@@ -71,7 +71,7 @@ class Int8:
         left = np.empty(n, np.float32) if spare is None else spare
         at = to_int8(update, scales=scales, codes=codes, residual=old, left=left)
         if at >= 0:
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 total = update[at] + old[at]
             raise NotFinite(
                 f"update plus residual is {total:g} at position {at}, the largest float32 is 3.4028e+38"
@@ -133,7 +133,7 @@ def check_scaled(name: str, scales: NDArray[np.float32], codes: NDArray[np.int8]
     at = first_code(codes, UNUSED_CODE)
     if at >= 0:
         raise ShapeMismatch(f"{name} code[{at}] is {UNUSED_CODE}, codes are -127 to 127")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         block = first_nonfinite(scales * np.float32(127))
     return block if block < 0 else block * INT8_BLOCK
 

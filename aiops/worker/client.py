@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from aiops.types import Version
 from aiops.wire.table import Table
-from aiops.worker.bucket import check_start, flat_of, pack, specs_of, unpack
+from aiops.worker.bucket import check_start, flat_of, landing_of, pack, specs_of, unpack
 from aiops.worker.flat import FlatClient
 from aiops.worker.ticket import Ticket
 
@@ -28,8 +28,9 @@ class Client(FlatClient):
         """Agree on the tensors: the first worker seeds the parameters, later ones receive them.
 
         Args:
-            params: Arrays by name, of any float dtype; copied. None receives whatever the server has, waiting for
-                the first worker if need be.
+            params: Arrays by name, numpy's or others' that numpy can read through DLPack or the buffer protocol, in
+                float32, float16 or float64; copied. Of torch's tensors those in bfloat16 or on a GPU go as
+                ``t.float().cpu()``. None receives whatever the server has, waiting for the first worker if need be.
 
         Returns:
             The parameters to start from, as :meth:`pull` returns them.
@@ -60,8 +61,9 @@ class Client(FlatClient):
         """Send an update up; returns at once.
 
         Args:
-            update: What is to be added to the parameters, by name (params - base after local steps, or minus the
-                learning rate times a gradient); finite, and the caller's again at once, unless ``copy`` is False.
+            update: What is to be added to the parameters, in arrays as :meth:`init` takes them (params - base after
+                local steps, or minus the learning rate times a gradient); finite, and the caller's again at once,
+                unless ``copy`` is False.
             base: Version it was computed from; the newest received unless given.
             n_samples: Training samples behind it.
             n_steps: Local steps behind it.
@@ -76,6 +78,7 @@ class Client(FlatClient):
         Raises:
             ShapeMismatch: The tensors are not the agreed ones.
             NotFinite: The update holds NaN or infinity; nothing is sent.
+            LocalProtocolError: ``base``, ``n_samples`` or ``n_steps`` is no whole number >= 0.
             Busy: Too many pushes wait already.
         """
         flat = self._flat(update, copy=copy)
@@ -102,7 +105,7 @@ class Client(FlatClient):
             views of one vector and others converted (bfloat16 comes as float32).
 
         Raises:
-            ShapeMismatch: ``out`` is not laid out like that.
+            ShapeMismatch: ``out`` is not laid out like that, or read-only.
         """
         table, flat = self.table, self._landing(out)
         return self.pull_flat(flat).map(lambda snapshot: out or unpack(table, snapshot.flat))
@@ -158,4 +161,4 @@ class Client(FlatClient):
         return flat
 
     def _landing(self, out: Tensors | None) -> NDArray[np.float32] | None:
-        return None if out is None else flat_of(self.table, out, "out")
+        return None if out is None else landing_of(self.table, out)

@@ -19,6 +19,7 @@ from aiops.types import TensorSpec, Version
 from aiops.wire.message import Policy, Push
 from aiops.wire.table import Table
 from aiops.worker.bucket import check_out
+from aiops.worker.count import whole
 from aiops.worker.link import Link
 from aiops.worker.pusher import Pusher
 from aiops.worker.request import InitRequest, PullRequest, StatusRequest
@@ -180,15 +181,19 @@ class FlatClient:
         ``update`` (float32, shape (table.size,)) is on loan until the ticket is done, since it may have to be sent
         again; ``out`` (the same shape) takes the model. ``checked`` leaves the search for NaN and infinity to the
         server. The rest is that of :meth:`push`.
+
+        Raises:
+            LocalProtocolError: A count is none.
         """
         table = self.table
+        steps = _count("n_steps", n_steps)
         # Counts and losses may be numpy's, which the wire does not know.
         message = Push(
             sequence=0,  # numbered when its turn comes
-            base=int(self.version if base is None else base),
-            clock=self.clock + int(n_steps),
-            n_samples=int(n_samples),
-            n_steps=int(n_steps),
+            base=_count("base", self.version if base is None else base),
+            clock=self.clock + steps,
+            n_samples=_count("n_samples", n_samples),
+            n_steps=steps,
             loss=float(loss),
             parts=len(table.buckets),
             want=want,
@@ -231,6 +236,13 @@ class FlatClient:
 
     def _received(self, snapshot: Snapshot) -> None:
         self.version = max(self.version, snapshot.version)
+
+
+def _count(name: str, value: int) -> int:
+    number = whole(value)
+    if number is None:
+        raise LocalProtocolError(f"{name} is {value!r}, it must be a whole number >= 0")
+    return number
 
 
 async def _end(*tasks: asyncio.Task[None]) -> None:

@@ -215,6 +215,8 @@ class Line:
             item = await self._queue.get()
             self._sending = True
             await self.connection.send(item if isinstance(item, list) else self._frames(item))
+            # No name holds on to a push while the next one is waited for: its vectors are used again.
+            del item
             self._sending = False
             self._sent_at = self._loop.time()
 

@@ -36,6 +36,11 @@ class _Waiting(msgspec.Struct, eq=False):
     residuals: dict[int, Residual | None] = {}
 
 
+class _Left(msgspec.Struct, eq=False):
+    rests: dict[int, Residual | None]
+    shown: bool = False
+
+
 # The payload of each bucket, and what is left behind by key.
 _Encoded: TypeAlias = "tuple[list[Sequence[NDArray[np.generic]]], dict[int, Residual | None]]"
 
@@ -51,11 +56,10 @@ class Pusher:
     """
 
     def __init__(self, link: Link, codec: Codec, plain: Codec, sequences: Iterator[int]) -> None:
-        self._residuals: dict[int, Residual | None] = {}
+        self._left = _Left({})
         # Residuals that were replaced, or belong to a push that was refused: the next ones go to their memory. What
         # has been shown to others stays theirs.
         self._spares: dict[int, Residual | None] = {}
-        self._shown = 0
         self._link = link
         self._codec = codec
         self._plain = plain
@@ -69,18 +73,25 @@ class Pusher:
     @property
     def residuals(self) -> dict[int, Residual | None]:
         """What compression left behind, by key; None where nothing is kept. The arrays never change."""
-        # Two, as a push may be taken between this line and the next when another thread asks.
-        self._shown = 2
-        return self._residuals
+        # Another thread may ask while pushes are taken, any number of them between two lines of this. What was marked
+        # while it was the newest is spared: whoever replaces it looks at the mark only afterwards.
+        left = self._left
+        left.shown = True
+        while left is not self._left:
+            left = self._left
+            left.shown = True
+        return left.rests
 
     def agree(self, table: Table) -> None:
         """Begin with fresh residuals for the buckets of this table."""
         self._first = first_key(table, self._link.greeting.worker)
         self._spares = {}
-        self._residuals = {
-            key: None if bucket.averaged else self._codec.init(bucket.size)
-            for key, bucket in enumerate(table.buckets)
-        }
+        self._left = _Left(
+            {
+                key: None if bucket.averaged else self._codec.init(bucket.size)
+                for key, bucket in enumerate(table.buckets)
+            }
+        )
 
     def restore(self, residuals: Mapping[int, NDArray[np.float32]]) -> None:
         """Go on from saved residuals; they are copied.
@@ -89,14 +100,14 @@ class Pusher:
             LocalProtocolError: A key or a size is not the table's.
         """
         for key, rest in residuals.items():
-            own = self._residuals.get(key)
+            own = self._left.rests.get(key)
             size = "none" if own is None else own.size
             if size != rest.size:
                 raise LocalProtocolError(
                     f"residual of key {key} has {rest.size} values, {size} due"
                 )
         for key, rest in residuals.items():
-            self._residuals[key] = np.array(rest, np.float32)
+            self._left.rests[key] = np.array(rest, np.float32)
 
     def put(
         self,
@@ -114,7 +125,6 @@ class Pusher:
         Raises:
             ShapeMismatch: ``update`` or ``out`` is not laid out like the table's flat vector, or they share memory.
             NotFinite: The update holds NaN or infinity.
-            LocalProtocolError: A count is negative.
             Busy: Too many wait already.
         """
         check_vector(table, update, "update")
@@ -124,11 +134,6 @@ class Pusher:
         if out is not None and np.may_share_memory(update, out):
             raise ShapeMismatch(
                 "update and out share memory, the model would land in what may have to be sent again"
-            )
-        if min(message.base, message.n_samples, message.n_steps) < 0:
-            raise LocalProtocolError(
-                f"base is {message.base}, n_samples {message.n_samples} and n_steps "
-                f"{message.n_steps}, each must be >= 0"
             )
         ticket: Ticket[Snapshot] = Ticket()
         if self._closed:
@@ -150,12 +155,7 @@ class Pusher:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            waiting = self._waiting[0]
-            try:
-                encoded = await asyncio.to_thread(self._encode, waiting.table, waiting.update)
-                self._submit(waiting, encoded)
-            except Exception as error:
-                waiting.ticket.fail(error)
+            await self._encode_apart(self._waiting[0])
 
     def stop(self) -> None:
         """Begin no further push, and fail all that come."""
@@ -168,6 +168,15 @@ class Pusher:
             state = "sent" if place else "answered, whether it is merged is not known"
             waiting.ticket.fail(ConnectionLost(f"the worker left before this push was {state}"))
         self._waiting.clear()
+
+    # A method of its own, so that no name of it holds on to a push while the next one is waited for: its vectors are
+    # used again.
+    async def _encode_apart(self, waiting: _Waiting) -> None:
+        try:
+            encoded = await asyncio.to_thread(self._encode, waiting.table, waiting.update)
+            self._submit(waiting, encoded)
+        except Exception as error:
+            waiting.ticket.fail(error)
 
     # Send the first of those that wait.
     def _begin(self) -> None:
@@ -203,9 +212,9 @@ class Pusher:
         if self._closed or self._waiting[0] is not waiting:
             return
         if waiting.ticket.exception() is None:
-            self._spares = {} if self._shown else self._residuals
-            self._shown = max(0, self._shown - 1)
-            self._residuals = waiting.residuals
+            # In this order, see residuals.
+            old, self._left = self._left, _Left(waiting.residuals)
+            self._spares = {} if old.shown else old.rests
         else:
             self._spares.update(waiting.residuals)
         self._waiting.popleft()
@@ -221,7 +230,7 @@ class Pusher:
                 codec = self._plain if bucket.averaged else self._codec
                 # A spare is taken out: this may go on in a thread after its push was cancelled.
                 spare = self._spares.pop(key, None)
-                arrays, residuals[key] = codec.encode(part, self._residuals[key], spare=spare)
+                arrays, residuals[key] = codec.encode(part, self._left.rests[key], spare=spare)
             except NotFinite as error:
                 raise NotFinite(f"key {key}: {error}") from None
             payload.append(arrays)

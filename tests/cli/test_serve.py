@@ -1,5 +1,8 @@
 """`aiops serve` as a process: its options reach the server, and files go in and come out."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -73,3 +76,15 @@ async def test_workers_on_this_machine_go_through_memory_unless_the_server_was_t
             np.testing.assert_array_equal(params["w"], np.arange(10**6) + 1)
         async with connect(url, shared_memory=False) as ps:
             assert isinstance(ps._link._line.connection, TcpConnection)
+
+
+def test_congestion_reaches_the_server():
+    told = subprocess.run(
+        [sys.executable, "-m", "aiops", "serve", "--port", "0", "--congestion", "warp"],
+        capture_output=True,
+        text=True,
+        timeout=15,
+        stdin=subprocess.DEVNULL,
+    )
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "congestion is 'warp'" in told.stderr

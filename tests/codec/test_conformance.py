@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 from dataclasses import FrozenInstanceError, fields
@@ -290,6 +291,42 @@ def test_an_update_that_overflows_on_the_wire_is_not_sent(codec):
     update[:3] = 1.0
     with pytest.raises(NotFinite, match="at position 3"):
         codec.encode(update, None)
+
+
+# numpy warns of a sum only where it makes the NaN, of a signalling one wherever it meets it.
+SIGNALLING = np.array(0x7FA00000, np.uint32).view(np.float32)
+
+
+@each_codec
+@pytest.mark.parametrize(
+    ("value", "rest"),
+    [(np.inf, -np.inf), (-np.inf, np.inf), (SIGNALLING, 0), (0, SIGNALLING), (np.nan, 1)],
+    ids=["inf - inf", "-inf + inf", "signalling", "signalling rest", "nan"],
+)
+def test_what_is_no_number_is_found_without_a_warning(codec, value, rest):
+    update, residual = update_of(17), codec.init(17)
+    update[3:4] = value
+    if residual is not None:
+        residual[3:4] = rest
+    elif not value:
+        pytest.skip("nothing is left behind")
+    if codec.name == "dense":
+        parts, _ = codec.encode(update, residual)
+        assert codec.check(payload_of(parts), 17) == 3
+        return
+    with pytest.raises(NotFinite, match="at position 3"):
+        codec.encode(update, residual)
+
+
+@each_codec
+def test_a_signalling_nan_on_the_wire_is_no_warning_either(codec):
+    data = payload_of(codec.encode(np.ones(17, np.float32), codec.init(17))[0]).tobytes()
+    found = set()
+    for at in range(len(data) - 3):
+        with contextlib.suppress(ShapeMismatch):
+            spoilt = data[:at] + SIGNALLING.tobytes() + data[at + 4 :]
+            found.add(codec.check(memoryview(spoilt), 17))
+    assert found - {-1}
 
 
 @each_codec

@@ -1,9 +1,11 @@
 """Which congestion control is in force, with a system that says what it has."""
 
+import contextlib
 import socket
 
 import pytest
 
+import aiops
 from aiops.errors import ConfigError
 from aiops.transport import congestion
 from tests.transport.kit import OPTIONS, Inbox, TcpNet, until
@@ -58,14 +60,22 @@ def test_one_that_the_system_does_not_have_is_refused_by_name():
         congestion.check("warp")
 
 
-async def test_both_ends_of_a_connection_use_what_was_asked_for():
+@pytest.fixture
+def others():
+    """Return one that is not what loopback gets unless told, and what loopback gets."""
     with socket.socket() as sock:
-        have = congestion.in_force(sock)
-    wanted = "reno" if have != "reno" else "bbr"
-    try:
-        congestion.check(wanted)
-    except ConfigError:
-        pytest.skip(f"this system does not allow {wanted}")
+        usual = congestion.in_force(sock)
+    usual = congestion.UNPACED if usual in congestion.PACED else usual
+    for name in ("reno", "cubic", "bbr"):
+        with contextlib.suppress(ConfigError):
+            congestion.check(name)
+            if name != usual:
+                return name, usual
+    pytest.skip(f"this system allows {usual} alone")
+
+
+async def test_both_ends_of_a_connection_use_what_was_asked_for(others):
+    wanted, _ = others
     network, made = TcpNet(), []
     options = {**OPTIONS, "congestion": wanted}
     listener = await network.listen(Inbox, made=lambda *both: made.append(both[1]), **options)
@@ -75,6 +85,31 @@ async def test_both_ends_of_a_connection_use_what_was_asked_for():
     connection.abort()
     made[0].abort()
     await listener.close()
+
+
+@pytest.mark.parametrize("told", ["server", "worker"])
+async def test_each_end_uses_what_it_was_told_and_the_other_one_what_is_usual(others, told):
+    wanted, usual = others
+    options = {end: {"congestion": wanted} if end == told else {} for end in ("server", "worker")}
+    async with (
+        aiops.serve(shared_memory=False, **options["server"]) as server,
+        aiops.connect(server.url, **options["worker"]) as ps,
+    ):
+        (peer,) = server.service.peers
+        used = {
+            "server": peer.connection.congestion,
+            "worker": ps._link._line.connection.congestion,
+        }
+        assert used == {end: wanted if end == told else usual for end in used}
+
+
+def test_both_doors_refuse_one_that_the_system_does_not_have_before_any_socket_opens():
+    for door in (
+        lambda: aiops.serve(congestion="warp"),
+        lambda: aiops.connect("aiops://localhost", congestion="warp"),
+    ):
+        with pytest.raises(ConfigError, match="congestion is 'warp'"):
+            door()
 
 
 @pytest.mark.parametrize(("peer", "bounded"), [("127.0.0.1", True), ("10.0.0.1", False)])

@@ -270,3 +270,16 @@ def test_the_payload_of_a_control_frame_outlives_the_stage_it_came_through():
     for number in range(3):
         taker.feed(frame(Kind.PING, 8, number))
     assert [bytes(got.payload) for got in kept] == [bytes([number]) * 8 for number in range(3)]
+
+
+def test_a_payload_is_its_takers_alone_as_soon_as_its_frame_is_whole():
+    # A lane may know the landing for some milliseconds more, while its owner uses the memory for something else.
+    memory = memoryview(bytearray(50))
+    landing = Landing(memory)
+    reader = FrameReader(lambda header: landing, max_frame_bytes=LIMIT)
+    stream = frame(Kind.TENSOR, 50, 1)
+    reader.get_buffer(len(stream))[: len(stream)] = stream
+    (taken,) = reader.buffer_updated(len(stream))
+    assert taken.payload == bytes([1]) * 50
+    assert taken.payload is memory
+    assert len(landing.payload) == 0

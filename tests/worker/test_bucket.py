@@ -126,6 +126,35 @@ def test_what_is_no_float_array_is_refused_by_name(value):
         as_array("step", value)
 
 
+class Broken:
+    """An array in memory that numpy cannot reach."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __dlpack__(self, **options):
+        raise self.error
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *map(
+            Broken, [BufferError("why"), RuntimeError("why"), TypeError("why"), ValueError("why")]
+        ),
+        [[1.0], [2.0, 3.0]],
+    ],
+)
+def test_what_numpy_cannot_read_is_refused_by_name(value):
+    with pytest.raises(
+        ShapeMismatch, match=r"tensor 'step' cannot be read by numpy \(.+\): give it"
+    ):
+        as_array("step", value)
+
+
 @pytest.mark.parametrize(
     ("tensors", "told"),
     [
@@ -151,6 +180,22 @@ def test_what_float32_cannot_hold_is_found_after_packing_and_warns_of_nothing():
     table, flat = packed({"a": BASE, "b": np.array([1.0, -1e300])})
     with pytest.raises(NotFinite, match=r"update holds -inf in tensor 'b' \(value 1 of 2\)"):
         check_finite(table, flat, "update")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([0x7D00], np.uint16).view(np.float16),
+        np.array([0x7FA00000], np.uint32).view(np.float32),
+        np.array([0x7FF4 << 48], np.uint64).view(np.float64),
+    ],
+    ids=lambda value: value.dtype.name,
+)
+def test_a_signalling_nan_is_found_and_warns_of_nothing(value):
+    with pytest.raises(NotFinite, match="'a'"):
+        check_start({"a": value})
+    with pytest.raises(NotFinite, match="'a'"):
+        check_finite(*packed({"a": value}), "update")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

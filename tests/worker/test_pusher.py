@@ -1,6 +1,10 @@
 """Pushing in turn: what compression leaves behind is carried over once, and only by pushes that were taken."""
 
 import asyncio
+import collections
+import contextlib
+import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -16,7 +20,11 @@ from aiops.errors import (
 )
 from aiops.sim.cluster import Cluster
 from aiops.transport.memory import Link
-from aiops.worker.pusher import INLINE_VALUES, MAX_WAITING
+from aiops.types import Version
+from aiops.wire.frame import parse_header
+from aiops.worker.pusher import INLINE_VALUES, MAX_WAITING, Pusher
+from aiops.worker.request import PushRequest
+from aiops.worker.ticket import Snapshot
 
 pytestmark = pytest.mark.virtual
 
@@ -175,6 +183,78 @@ async def test_residuals_that_were_shown_never_change():
         assert len({rest.ctypes.data for rest, _ in shown}) == len(shown)
 
 
+@contextlib.contextmanager
+def traced(function, tell):
+    """Do something else, as another thread would, before the n-th line or opcode of a function."""
+
+    def enter(frame, event, argument):
+        if frame.f_code is not function.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        counts = collections.Counter()
+
+        def step(frame, event, argument):
+            counts[event] += 1
+            tell(event, counts[event])
+            return step
+
+        return step
+
+    sys.settrace(enter)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+
+
+NOTHING_NEW = Snapshot(Version(1), np.empty(0, np.float32))
+
+
+# Places in the reader of residuals, by lines executed; a place that is named twice has two pushes taken there.
+@pytest.mark.parametrize("places", [(1,), (2,), (3,), (2, 2), (3, 3), (2, 3), (1, 2, 3, 4, 5, 6)])
+async def test_residuals_are_shown_whole_to_a_thread_that_asks_while_pushes_are_taken(places):
+    async with cluster() as house, house.worker("a") as ps:
+        await ps.init()
+        update = {"w": np.arange(N, dtype=np.float32)}
+        await ps.push(update)
+        tickets = [ps.push_flat(update["w"], want=False) for _ in places]
+        due = list(places)
+
+        def take(event, number):
+            while event == "line" and due and due[0] == number:
+                del due[0]
+                next(t for t in tickets if not t.done()).resolve(NOTHING_NEW)
+
+        with traced(Pusher.residuals.fget, take):
+            shown = ps.residuals()
+        copies = {key: rest.copy() for key, rest in shown.items()}
+        for _ in range(3):
+            await ps.push(update)
+        for key, rest in shown.items():
+            np.testing.assert_array_equal(rest, copies[key])
+
+
+async def test_residuals_are_shown_whole_to_a_thread_that_asks_anywhere_in_the_taking_of_a_push():
+    async with cluster() as house, house.worker("a") as ps:
+        await ps.init()
+        update = {"w": np.arange(N, dtype=np.float32)}
+        shown, place = [], 0
+        while len(shown) == place:
+            place += 1
+
+            def show(event, number, place=place):
+                if event == "opcode" and number == place:
+                    shown.append([(rest, rest.copy()) for rest in ps.residuals().values()])
+
+            with traced(Pusher._answered, show):
+                await ps.push(update)
+            for _ in range(3):
+                await ps.push(update)
+        assert place > 20
+        for rest, copy in itertools.chain(*shown):
+            np.testing.assert_array_equal(rest, copy)
+
+
 async def test_codecs_that_keep_nothing_have_no_residuals():
     async with cluster(codec="dense") as house, house.worker("a") as ps:
         await ps.init()
@@ -189,6 +269,24 @@ async def test_pushes_go_one_after_the_other_in_the_order_they_were_given():
         tickets = [ps.push({"w": np.full(N, i, np.float32)}) for i in range(10)]
         assert await asyncio.gather(*tickets) == list(range(1, 11))
         np.testing.assert_array_equal(whole(house), 45)
+
+
+async def test_workers_begin_with_the_shard_of_their_number(monkeypatch):
+    sent, frames = [], PushRequest.frames
+
+    def watched(self, session, number):
+        made = frames(self, session, number)
+        sent.append([parse_header(memoryview(head), 1 << 20).key for head, _ in made[1:]])
+        return made
+
+    monkeypatch.setattr(PushRequest, "frames", watched)
+    async with cluster(shards=2) as house, house.worker("a") as a, house.worker("b") as b:
+        for ps in (a, b):
+            await ps.init()
+            await ps.push({"w": np.ones(N, np.float32)})
+        homes = [bucket.shard for bucket in a.table.buckets]
+        assert [homes[keys[0]] for keys in sent] == [0, 1]
+        assert sorted(sent[1]) == sent[0] == list(range(len(homes)))
 
 
 async def test_pushes_nobody_awaits_are_bounded():
@@ -219,6 +317,9 @@ async def test_a_large_update_is_coded_in_a_thread_and_arrives_the_same():
         assert np.flatnonzero(whole(house)).tolist() == [5, n - 1]
 
 
+OVERLAPPED = np.ones(N + 1, np.float32)
+
+
 @pytest.mark.parametrize(
     ("update", "options", "error"),
     [
@@ -227,6 +328,7 @@ async def test_a_large_update_is_coded_in_a_thread_and_arrives_the_same():
         (np.ones(2 * N, np.float32)[::2], {}, ShapeMismatch),
         (np.full(N, np.nan, np.float32), {}, NotFinite),
         (np.ones(N, np.float32), {"out": np.ones(3, np.float32)}, ShapeMismatch),
+        (OVERLAPPED[1:], {"out": OVERLAPPED[:-1]}, ShapeMismatch),
         (np.ones(N, np.float32), {"n_samples": -1}, LocalProtocolError),
         (np.ones(N, np.float32), {"n_steps": -1}, LocalProtocolError),
         (np.ones(N, np.float32), {"base": -1}, LocalProtocolError),
@@ -242,6 +344,19 @@ async def test_what_cannot_be_sent_is_refused_at_once_and_counts_for_nothing(
         assert ps.clock == 0
         assert (await ps.push_flat(np.ones(N, np.float32))).version == 1
         assert house.server.version == 1
+
+
+@pytest.mark.parametrize("what", ["n_samples", "n_steps", "base"])
+@pytest.mark.parametrize("count", [float("nan"), float("inf"), 2.5, -1, 2**63, "many"])
+async def test_what_is_no_count_is_refused_by_name(what, count):
+    async with cluster() as house, house.worker("a") as ps:
+        await ps.init()
+        for verb in (ps.push, ps.sync):
+            with pytest.raises(LocalProtocolError) as caught:
+                verb({"w": np.ones(N, np.float32)}, **{what: count})
+            assert f"{what} is {count!r}, it must be a whole number >= 0" in str(caught.value)
+        assert ps.clock == 0
+        assert await ps.push({"w": np.ones(N, np.float32)}) == 1
 
 
 async def test_leaving_tells_every_push_what_became_of_it():
