@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import aiops
 from aiops.bench.campaign import Contender, campaign
 from aiops.bench.fleet import Fleet, together
 from aiops.bench.machine import Watch, congestion, cpu_s
@@ -140,6 +141,26 @@ async def test_control_messages_are_measured_idle_and_busy(bench):
     rows = [line for line in bench.lines if isinstance(line, Row)]
     assert [line.peer for line in rows] == ["aiops", "bare loop"] * 2
     assert all(line.median_s > 0 for line in rows)
+
+
+@pytest.mark.parametrize("asker", ["prober", "worker"])
+async def test_what_a_table_calls_tcp_is_tcp(monkeypatch, bench, asker):
+    from aiops.bench import control, memory
+
+    asked = {}
+
+    def connect(url, **options):
+        asked.update(options)
+        raise ConnectionError
+
+    monkeypatch.setattr(aiops, "connect", connect)
+    case = bench.case(4096)
+    with pytest.raises(ConnectionError):
+        if asker == "prober":
+            await control._asker("ours", case, "aiops://localhost").__aenter__()
+        else:
+            await memory._work(case, "aiops://localhost")
+    assert asked["shared_memory"] is False
 
 
 def test_a_network_of_its_own_has_the_congestion_control_asked_for_and_is_left_again():
