@@ -9,6 +9,7 @@ from aiops.bench import native
 from aiops.bench.layout import RESNET50_VALUES, resnet50, sizes
 from aiops.bench.peers import base
 from aiops.bench.peers.base import Case, Skipped, package, pieces
+from aiops.bench.peers.sockets import SOURCE
 from aiops.bench.peers.table import PEERS, peer
 from aiops.bench.peers.total import Total
 
@@ -40,6 +41,20 @@ def test_without_a_compiler_the_bound_is_skipped(monkeypatch):
     monkeypatch.setattr(native.shutil, "which", lambda name: None)
     with pytest.raises(Skipped, match="no C compiler"):
         peer("sockets").versions()
+
+
+def test_a_broken_compiler_is_a_sentence(monkeypatch, tmp_path):
+    cc = tmp_path / "cc"
+    cc.write_text("#!/bin/sh\necho 'note: hello' >&2\necho 'fatal error: no stdio.h' >&2\nexit 1\n")
+    cc.chmod(0o755)
+    monkeypatch.setattr(native.shutil, "which", lambda name: str(cc))
+    with pytest.raises(Skipped, match=r"cannot compile sockets.c: fatal error: no stdio.h$"):
+        native.build(str(tmp_path), SOURCE)
+    assert [path.name for path in tmp_path.iterdir()] == ["cc"]
+    cc.write_text("no program at all")
+    cc.chmod(0o644)
+    with pytest.raises(Skipped, match="cannot compile sockets.c: Permission denied"):
+        native.build(str(tmp_path), SOURCE)
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 4])
