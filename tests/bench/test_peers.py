@@ -8,6 +8,7 @@ import pytest
 from aiops.bench import native
 from aiops.bench.layout import RESNET50_VALUES, resnet50, sizes
 from aiops.bench.peers import base
+from aiops.bench.peers.__main__ import main as peers_main
 from aiops.bench.peers.base import Case, Skipped, package, pieces
 from aiops.bench.peers.sockets import SOURCE
 from aiops.bench.peers.table import PEERS, peer
@@ -96,3 +97,24 @@ def test_pieces_cover_everything_once():
 def test_a_first_round_that_is_no_sum_is_found():
     with pytest.raises(base.WrongSum, match="gave 1, the workers pushed 3"):
         base._check(1.0, Case(n_bytes=4, n_workers=2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "required: key"),
+        (["ray"], "invalid choice: 'ray'"),
+        (["ours", "abc"], "'abc' is no whole number above 0"),
+        (["ours", "0"], "'0' is no whole number above 0"),
+        (["ours", "4096", "0"], "'0' is no whole number above 0"),
+        (["ours", "1001"], "1001 bytes are no whole number of float32 values"),
+        (["sockets"], "there is no C compiler"),
+    ],
+)
+def test_a_peer_alone_is_refused_in_one_sentence(monkeypatch, capsys, arguments, message):
+    monkeypatch.setattr(native.shutil, "which", lambda name: None)
+    monkeypatch.setattr("sys.argv", ["aiops.bench.peers", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        peers_main()
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
