@@ -155,11 +155,10 @@ async def test_what_a_table_calls_tcp_is_tcp(monkeypatch, bench, asker):
 
     monkeypatch.setattr(aiops, "connect", connect)
     case = bench.case(4096)
+    url = "aiops://localhost"
+    ask = control._asker("ours", case, url).__aenter__ if asker == "prober" else None
     with pytest.raises(ConnectionError):
-        if asker == "prober":
-            await control._asker("ours", case, "aiops://localhost").__aenter__()
-        else:
-            await memory._work(case, "aiops://localhost")
+        await (ask() if ask else memory._work(case, url))
     assert asked["shared_memory"] is False
 
 

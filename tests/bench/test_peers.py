@@ -1,13 +1,14 @@
 """The peers: each is behind the one door, sums what it should, and says when it is not here."""
 
 import importlib.util
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from aiops.bench import native
 from aiops.bench.layout import RESNET50_VALUES, resnet50, sizes
-from aiops.bench.peers import base
+from aiops.bench.peers import base, zmq
 from aiops.bench.peers.__main__ import main as peers_main
 from aiops.bench.peers.base import Case, Skipped, package, pieces
 from aiops.bench.peers.sockets import SOURCE
@@ -54,7 +55,7 @@ def test_a_broken_compiler_is_a_sentence(monkeypatch, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["cc"]
     cc.write_text("no program at all")
     cc.chmod(0o644)
-    with pytest.raises(Skipped, match="cannot compile sockets.c: Permission denied"):
+    with pytest.raises(Skipped, match=r"cannot compile sockets.c: Permission denied"):
         native.build(str(tmp_path), SOURCE)
 
 
@@ -92,6 +93,23 @@ def test_tensors_of_a_layout_add_up_to_the_case(layout):
 def test_pieces_cover_everything_once():
     assert list(pieces(10, 4)) == [slice(0, 4), slice(4, 8), slice(8, 10)]
     assert list(pieces(0, 4)) == []
+
+
+@pytest.mark.parametrize("n_values", [1, 2, 7])
+def test_what_pyzmq_sends_in_pieces_is_whole_again(monkeypatch, n_values):
+    monkeypatch.setattr(zmq, "WHOLE_BYTES", 8)
+    monkeypatch.setattr(zmq, "PIECE_BYTES", 8)
+    case, messages = Case(n_bytes=4 * n_values), []
+    update = np.arange(n_values, dtype=np.float32)
+    socket = SimpleNamespace(send_multipart=lambda parts, copy: messages.append(parts))
+    zmq._send(socket, update, b"worker 1")
+    assert len(messages) == -(-n_values // 2)
+    assert {parts[0] for parts in messages} == {b"worker 1"}
+    coming = zmq.Incoming(case)
+    for _ in range(2):
+        *first, last = [coming.take(memoryview(parts[1]).cast("B")) for parts in messages]
+        assert all(part is None for part in first)
+        np.testing.assert_array_equal(last, update)
 
 
 def test_a_first_round_that_is_no_sum_is_found():
