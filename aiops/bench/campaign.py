@@ -33,12 +33,16 @@ class Contender:
         key: The peer's key in the table.
         case: What its processes are started for.
         network: The congestion control of its network, or the system's.
+        goal: What its ratio to ours should be, for people; "" for none.
+        thrifty: Whether it should use no more processor time per byte than the bound.
     """
 
     label: str
     key: str
     case: Case
     network: str = DEFAULT
+    goal: str = ""
+    thrifty: bool = False
 
 
 @dataclass(slots=True)

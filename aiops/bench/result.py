@@ -36,6 +36,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, tag="row"):
         cpu_s_per_gb: Processor time of all its processes per 10^9 bytes moved; None where that is not the question.
         network: The congestion control in force; "" where nothing is sent.
         goal: What the ratio should be, for people; in a row of ours, what the bound's should be. "" for none.
+        cpu_goal: What the processor time should be, for people; "" for none.
     """
 
     bench: str
@@ -52,6 +53,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, tag="row"):
     cpu_s_per_gb: float | None = None
     network: str = ""
     goal: str = ""
+    cpu_goal: str = ""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -107,6 +109,7 @@ def row(
     cpu_s_per_gb: float | None = None,
     network: str = "",
     goal: str = "",
+    cpu_goal: str = "",
 ) -> Row:
     """Return a row of samples in seconds, at least one, and of ratios formed pass by pass, if any."""
     time, ratio = Spread.of(samples), Spread.of(ratios) if ratios else None
@@ -125,6 +128,7 @@ def row(
         cpu_s_per_gb=cpu_s_per_gb,
         network=network,
         goal=goal,
+        cpu_goal=cpu_goal,
     )
 
 

@@ -182,6 +182,7 @@ class Bench:
             self.put(Miss(bench=bench, case=case, peer=contender.label, reason=reason))
         if not outcome.samples:
             return
+        bound_cpu = cpu_s_per_gb(contender.case, outcomes[bound]) if bound in outcomes else None
         self.put(
             row(
                 bench,
@@ -192,6 +193,8 @@ class Bench:
                 bound_ratios=_by_pass(outcome, outcomes.get(bound)),
                 cpu_s_per_gb=cpu_s_per_gb(contender.case, outcome),
                 network=outcome.network,
+                goal=contender.goal,
+                cpu_goal=f"<= {bound_cpu:.2f}" if contender.thrifty and bound_cpu else "",
             )
         )
 

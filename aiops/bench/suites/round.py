@@ -19,7 +19,7 @@ from aiops.bench.memory import push_memory
 from aiops.bench.network import SAME
 from aiops.bench.peers.table import peer
 from aiops.bench.run import Bench, compared, moved_gb
-from aiops.bench.suites.peers import SMALL_BYTES, workers
+from aiops.bench.suites.peers import SMALL_BYTES, contenders, workers
 
 SUITE = "round"
 OURS, BOUND, BARE = peer("ours").name, peer("sockets").name, peer("transport").name
@@ -77,36 +77,34 @@ async def against_bound(bench: Bench, size: str, n_workers: int, passes: int) ->
     """Measure ours, our transport alone, and the kernel alone."""
     case = bench.case(SIZES[size], n_workers)
     names = ["ours", "transport", "sockets", *["epoll"] * (case.n_bytes < SMALL_BYTES)]
-    contenders = [
-        Contender(peer(key).name, key, case, SAME) for key in bench.available(SUITE, names)
-    ]
     name = f"{size}, {workers(n_workers)}"
-    return await bench.compete(SUITE, name, contenders, passes=passes, bound=BOUND)
+    taking_part = contenders(bench.available(SUITE, names), size, case, SAME)
+    return await bench.compete(SUITE, name, taking_part, passes=passes, bound=BOUND)
 
 
 async def layouts(bench: Bench, passes: int) -> None:
     """Measure ResNet-50's tensors against one tensor of the same bytes."""
     n_bytes = 4 * RESNET50_VALUES
-    contenders = [
+    both = [
         Contender(label, "ours", bench.case(n_bytes, layout=layout), SAME)
         for label, layout in (("aiops, one tensor", "one"), ("aiops, 161 tensors", "resnet50"))
     ]
-    one = contenders[0].label
-    result = await bench.compete(SUITE, "ResNet-50, 102 MB", contenders, passes=passes, ours=one)
+    one, many = (each.label for each in both)
+    result = await bench.compete(SUITE, "ResNet-50, 102 MB", both, passes=passes, ours=one)
     if result is not None:
-        ratio = compared(result, contenders[1].label, one)
+        ratio = compared(result, many, one)
         bench.figure(SUITE, "161 tensors against one", ratio, "times as long", "<= 1.1")
 
 
 async def keys(bench: Bench, passes: int) -> dict[int, float]:
     """Measure the same bytes in ever more tensors; return seconds by number of tensors."""
     labels = {n: f"aiops, 10^{round(math.log10(n))} tensors" for n in KEY_COUNTS}
-    contenders = [
+    by_count = [
         Contender(label, "ours", bench.case(KEYS_BYTES, layout=str(count)), SAME)
         for count, label in labels.items()
     ]
     first = labels[1]
-    result = await bench.compete(SUITE, "keys, 100 MB", contenders, passes=passes, ours=first)
+    result = await bench.compete(SUITE, "keys, 100 MB", by_count, passes=passes, ours=first)
     if result is None:
         return {}
     return {

@@ -10,6 +10,7 @@ from aiops.bench.machine import congestions
 from aiops.bench.network import SAME
 from aiops.bench.peers.table import peer
 from aiops.bench.run import Bench, compared
+from aiops.bench.suites import goals
 from aiops.wire.frame import HEADER_BYTES, Header, Kind
 from aiops.wire.message import Push
 from aiops.wire.reader import FrameReader
@@ -97,7 +98,10 @@ async def one_way(bench: Bench, passes: int) -> None:
             continue
         case = bench.case(n_bytes, one_way=True)
         keys = bench.available(SUITE, ["ours", "transport", "sockets"])[1:]
-        contenders = [Contender(peer(key).name, key, case, SAME) for key in keys]
+        contenders = [
+            Contender(peer(key).name, key, case, SAME, goal=goals.one_way(size, key))
+            for key in keys
+        ]
         merging = bench.case(n_bytes, one_way=True, merging=True)
         contenders.insert(1, Contender(MERGING, "transport", merging, SAME))
         name = f"{size} one way"
