@@ -159,7 +159,10 @@ class Bench:
             )
 
     def figure(self, bench: str, case: str, value: float, unit: str, goal: str = "") -> None:
-        """Put a number that is no time."""
+        """Put a number that is no time; NaN, which JSON does not know, as something that was not measured."""
+        if math.isnan(value):
+            self.put(Miss(bench=bench, case=case, peer="", reason="what it compares did not run"))
+            return
         self.put(Figure(bench=bench, case=case, value=value, unit=unit, goal=goal))
 
     def _disturbed(self, bench: str, case: str, cores: float) -> None:
