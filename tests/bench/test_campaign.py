@@ -46,7 +46,12 @@ def bench(tmp_path):
 async def test_ours_and_the_bound_take_turns(bench, n_workers):
     case = bench.case(4096, n_workers)
     contenders = [Contender("aiops", "ours", case), Contender("C sockets", "sockets", case)]
-    await bench.compete("round", "4 KB", contenders, passes=3, turn_s=0.01, bound="C sockets")
+    result = await bench.compete(
+        "round", "4 KB", contenders, passes=3, turn_s=0.01, bound="C sockets"
+    )
+    for outcome in result.outcomes.values():
+        assert outcome.means.keys() == outcome.samples.keys()
+        assert min(outcome.means.values()) >= outcome.best_s / n_workers
     ours, bound = (line for line in bench.lines if isinstance(line, Row))
     assert (ours.peer, ours.n, ours.ratio) == ("aiops", 3, 1.0)
     assert (bound.peer, bound.n, bound.bound_ratio) == ("C sockets", 3, 1.0)
