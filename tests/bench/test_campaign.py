@@ -16,6 +16,7 @@ from aiops.bench.fleet import Fleet, together
 from aiops.bench.machine import Watch, congestion, cpu_s
 from aiops.bench.network import DEFAULT, network
 from aiops.bench.peers.base import Case, Sample
+from aiops.bench.peers.sockets import Blocking
 from aiops.bench.result import Figure, Miss, Row
 from aiops.bench.run import Bench
 
@@ -70,6 +71,30 @@ async def test_workers_tell_when_their_rounds_began_and_ended(tmp_path, n_worker
     assert before < sample.start_s < sample.end_s < time.monotonic()
     assert 0 < sample.best_s <= sample.median_s <= sample.end_s - sample.start_s
     await fleet.stop()
+
+
+@needs_compiler
+@pytest.mark.parametrize(("spins", "state"), [(True, "T"), (False, "S")])
+async def test_peers_that_poll_are_stopped_between_their_turns(monkeypatch, tmp_path, spins, state):
+    monkeypatch.setattr(Blocking, "spins", spins)
+    fleet = Fleet("sockets", Case(n_bytes=4096, n_workers=2, scratch=str(tmp_path)))
+    await fleet.start()
+    for _ in range(2):
+        assert [await settled(pid, state) for pid in fleet.pids] == [state] * 3
+        assert await fleet.rounds(1) is not None
+    pids = fleet.pids
+    await fleet.stop()
+    assert not alive(pids)
+
+
+# A process stops, or falls asleep, a little later.
+async def settled(pid, state):
+    for _ in range(200):
+        found = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if found == state:
+            break
+        await asyncio.sleep(0.01)
+    return found
 
 
 def test_a_round_of_several_workers_lasts_until_the_last_one_has_its_answer():

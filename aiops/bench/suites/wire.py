@@ -17,7 +17,8 @@ from aiops.wire.reader import FrameReader
 from aiops.wire.session import Role, Session, State
 
 SUITE = "wire"
-OURS, BOUND = peer("transport").name, peer("sockets").name
+KEYS = ("transport", "sockets")
+OURS, BOUND = (peer(key).name for key in KEYS)
 MERGING = f"{OURS}, merging"
 SIZES = {"100 MB": 100_000_000, "16 MB": 16_000_000, "1 MB": 1_000_000}
 SEGMENTS = (64, 256, 1024, 4096)
@@ -97,7 +98,7 @@ async def one_way(bench: Bench, passes: int) -> None:
         if bench.quick and size != "16 MB":
             continue
         case = bench.case(n_bytes, one_way=True)
-        keys = bench.available(SUITE, ["ours", "transport", "sockets"])[1:]
+        keys = bench.available(SUITE, KEYS, always=KEYS)
         contenders = [
             Contender(peer(key).name, key, case, SAME, goal=goals.one_way(size, key))
             for key in keys
@@ -115,7 +116,7 @@ async def one_way(bench: Bench, passes: int) -> None:
 async def by_congestion(bench: Bench, passes: int) -> None:
     """Measure the same transfer under each congestion control that an ordinary process may ask for here."""
     names = sorted({*congestions(), SAME})
-    keys = bench.available(SUITE, ["transport", "sockets"])
+    keys = bench.available(SUITE, KEYS, always=KEYS)
     contenders = [
         Contender(
             f"{peer(key).name}, {name}",
