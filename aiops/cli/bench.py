@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 SUITES = ("kernels", "wire", "round", "peers")
 
+# Its cases are functions of the process that measures, some of which take seconds a call.
+APART = "kernels"
+
 
 @click.command()
 @click.argument("suite", type=click.Choice([*SUITES, "all"]), default="all")
@@ -113,6 +116,7 @@ async def _bench(
 
 
 async def _run(bench: Bench, suites: Sequence[str]) -> None:
+    from aiops.bench.apart import apart
     from aiops.bench.machine import congestion
     from aiops.bench.network import SAME, possible
 
@@ -122,7 +126,10 @@ async def _run(bench: Bench, suites: Sequence[str]) -> None:
             f"so everything runs on the system's {congestion()}"
         )
     for name in suites:
-        await importlib.import_module(f"aiops.bench.suites.{name}").run(bench)
+        if name == APART:
+            await apart(bench, name)
+        else:
+            await importlib.import_module(f"aiops.bench.suites.{name}").run(bench)
 
 
 def _draw(lines: Sequence[Line], machine: Machine, directory: Path) -> None:

@@ -90,11 +90,14 @@ async def test_peers_that_poll_are_stopped_between_their_turns(monkeypatch, tmp_
 # A process stops, or falls asleep, a little later.
 async def settled(pid, state):
     for _ in range(200):
-        found = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        if found == state:
+        if (found := state_of(pid)) == state:
             break
         await asyncio.sleep(0.01)
     return found
+
+
+def state_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_a_round_of_several_workers_lasts_until_the_last_one_has_its_answer():

@@ -107,16 +107,25 @@ def test_what_changed_does_not_stand_among_the_lines_of_json(capsys, measured, t
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_run_leaves_no_process_and_shows_what_it_has(tmp_path, number, code):
-    command = [sys.executable, "-m", "aiops", "bench", "round", "--quick", "--peer", "sockets"]
+@pytest.mark.parametrize(
+    ("suite", "first", "number", "code"),
+    [
+        ("round", "round: 16 MB", signal.SIGINT, 130),
+        ("round", "round: 16 MB", signal.SIGTERM, 143),
+        ("kernels", "kernels: select_topk 0.001", signal.SIGINT, 130),
+    ],
+)
+def test_an_interrupted_run_leaves_nothing_and_shows_what_it_has(
+    tmp_path, suite, first, number, code
+):
     process = subprocess.Popen(
-        [*command, "--pictures", str(tmp_path)],
+        [sys.executable, "-m", "aiops", "bench", suite, "--quick", "--pictures", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
-    assert process.stderr.readline().startswith("round: 16 MB")
+    assert process.stderr.readline().startswith(first)
     while not (started := children(process.pid)):
         time.sleep(0.05)
     process.send_signal(number)
@@ -124,6 +133,7 @@ def test_an_interrupted_run_leaves_no_process_and_shows_what_it_has(tmp_path, nu
     assert process.returncode == code
     assert "interrupted after" in err
     assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+    assert list(tmp_path.iterdir()) == []
 
 
 def children(pid):
