@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from aiops.bench.peers.table import peer
 from aiops.bench.result import encode, row
-from aiops.bench.suites import wire
+from aiops.bench.suites import peers, round, wire
 from aiops.cli import main
 
 
@@ -45,7 +46,8 @@ def earlier(tmp_path, ratio):
         (["round-trip"], "'round-trip' is not one of 'kernels', 'wire', 'round', 'peers', 'all'"),
         (["wire", "--against", "/nowhere/a.jsonl"], "cannot read /nowhere/a.jsonl"),
         (["wire", "--against", __file__], "is no line of bench --json"),
-        (["wire", "--peer", "ray"], "peer 'ray' is unknown, known are ours, sockets"),
+        (["wire", "--peer", "ray"], "peer 'ray' is unknown, known are ours, readme"),
+        (["kernels", "--peer", "gloo"], "kernels has none"),
         (["wire", "--pictures", "/nowhere"], "cannot write pictures to /nowhere"),
     ],
 )
@@ -71,6 +73,54 @@ def test_json_is_one_line_per_result(capsys, measured, tmp_path):
     assert code == 0
     assert head["type"] == "machine"
     assert (ours["peer"], struct["peer"], struct["ratio"]) == ("aiops", "struct", 2.0)
+
+
+def test_a_directory_that_cannot_be_written_to_is_refused(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    code, out, err = run(capsys, "wire", "--pictures", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert err == f"aiops: cannot write pictures to {tmp_path}: permission denied\n"
+
+
+def test_pictures_come_unasked_only_to_people(capsys, measured, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(capsys, "wire", "--json")[0] == 0
+    assert list(tmp_path.iterdir()) == []
+    assert run(capsys, "wire")[0] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["bench-wire.png"]
+
+
+def test_a_picture_that_cannot_be_written_takes_nothing_else_away(
+    capsys, measured, tmp_path, monkeypatch
+):
+    (tmp_path / "bench-wire.png").mkdir()
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, "wire", "--against", earlier(tmp_path, 3.0))
+    assert code == 5
+    assert "LOST   wire: nothing" in out
+    told = err.splitlines()
+    assert "no pictures: cannot write bench-wire.png: Is a directory" in told
+    assert told[-1] == "aiops: 1 of the ratios fell below 0.7 of what they were"
+
+
+@pytest.mark.parametrize("chosen", ["wire", "all"])
+def test_what_is_asked_for_reaches_the_suite(capsys, monkeypatch, tmp_path, chosen):
+    asked = []
+
+    async def suite(bench):
+        asked.append((bench.quick, bench.available("wire", ["ours", "sockets", "loop", "streams"])))
+
+    for each in (wire, round, peers):
+        monkeypatch.setattr(each, "run", suite)
+    monkeypatch.setattr(type(peer("sockets")), "versions", lambda self: "cc")
+    arguments = [chosen, "--pictures", str(tmp_path)]
+    assert run(capsys, *arguments, "--quick", "--peer", "loop", "--peer", "zmq")[0] == 0
+    # With peers asked for there are no kernels in "all".
+    assert asked == [(True, ["ours", "sockets", "loop"])] * (3 if chosen == "all" else 1)
+    asked.clear()
+    if chosen == "wire":
+        assert run(capsys, *arguments)[0] == 0
+        assert asked == [(False, ["ours", "sockets", "loop", "streams"])]
 
 
 def test_without_matplotlib_there_are_no_pictures_but_a_word(
