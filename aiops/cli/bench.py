@@ -72,6 +72,8 @@ def bench(
     _check_directory(pictures)
     earlier = None if against is None else read(against)
     view, machine = make_view(), fingerprint()
+    if earlier is not None:
+        _check_earlier(earlier, machine, suites)
     lines: list[Line] = [Head(machine=machine)]
 
     def put(line: Line) -> None:
@@ -175,13 +177,29 @@ def _draw(lines: Sequence[Line], machine: Machine, directory: Path) -> None:
             click.echo(f"picture: {path}", err=True)
 
 
+# Before anything is measured: what of it could be compared, and with what reservation.
+def _check_earlier(earlier: Sequence[Line], machine: Machine, suites: Sequence[str]) -> None:
+    from aiops.bench.machine import differences
+    from aiops.bench.result import Head, Row
+
+    if not any(isinstance(line, Row) and line.bench in suites for line in earlier):
+        raise ConfigError(f"the earlier run has no rows of {' or '.join(suites)}")
+    for line in earlier:
+        for difference in differences(line.machine, machine) if isinstance(line, Head) else ():
+            click.echo(f"warning: ratios may differ for {difference}", err=True)
+
+
 # What changed, told; and the error that it comes to, if any.
 def _compare(
     earlier: Sequence[Line], lines: Sequence[Line], *, to_stderr: bool
 ) -> AiopsError | None:
-    from aiops.bench.result import LOSS, changes
+    from aiops.bench.result import LOSS, changes, matches
 
+    matched, here = matches(earlier, lines), matches(lines, lines)
+    if not matched:
+        return ConfigError(f"none of the {here} ratios of this run is in the earlier one")
     found = changes(earlier, lines)
+    click.echo(f"{matched} of {here} ratios are in the earlier run", err=to_stderr)
     for change in found:
         click.echo(str(change), err=to_stderr)
     if not found:

@@ -8,10 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from aiops.bench.machine import fingerprint
 from aiops.bench.peers.table import peer
-from aiops.bench.result import encode, row
+from aiops.bench.result import Head, encode, row
 from aiops.bench.suites import peers, round, wire
 from aiops.cli import main
 
@@ -146,6 +148,60 @@ def test_an_earlier_run_is_compared(capsys, measured, tmp_path, ratio, code, mes
     arguments = ("wire", "--against", earlier(tmp_path, ratio), "--pictures", str(tmp_path))
     found, out, err = run(capsys, *arguments)
     assert (found, message in out + err) == (code, True), out + err
+
+
+def write(tmp_path, *lines):
+    path = tmp_path / "earlier.jsonl"
+    path.write_text("".join(encode(line) + "\n" for line in lines))
+    return str(path)
+
+
+def test_an_earlier_run_of_something_else_is_refused_before_anything_is_measured(
+    capsys, measured, tmp_path
+):
+    path = write(tmp_path, row("peers", "nothing", "struct", [1.0], ratios=[2.0]))
+    code, out, err = run(capsys, "wire", "--against", path, "--pictures", str(tmp_path))
+    assert (code, out, err) == (2, "", "aiops: the earlier run has no rows of wire\n")
+
+
+def test_how_many_ratios_were_compared_is_told(capsys, measured, tmp_path):
+    path = write(
+        tmp_path,
+        row("wire", "nothing", "aiops", [1.0], ratios=[1.0]),
+        row("wire", "nothing", "struct", [1.0], ratios=[2.0]),
+        row("wire", "something", "struct", [1.0], ratios=[2.0]),
+    )
+    _, out, _ = run(capsys, "wire", "--against", path, "--pictures", str(tmp_path))
+    assert "1 of 1 ratios are in the earlier run" in out
+
+
+def test_an_earlier_run_without_any_of_these_ratios_is_no_success(capsys, measured, tmp_path):
+    path = write(
+        tmp_path,
+        row("wire", "nothing", "aiops", [1.0], ratios=[1.0]),
+        row("wire", "renamed", "struct", [1.0], ratios=[2.0]),
+    )
+    code, out, err = run(capsys, "wire", "--against", path, "--pictures", str(tmp_path))
+    assert code == 2
+    assert "  struct" in out
+    assert err.splitlines()[-1] == "aiops: none of the 1 ratios of this run is in the earlier one"
+    assert (tmp_path / "bench-wire.png").exists()
+
+
+def test_an_earlier_run_of_another_machine_is_warned_of(capsys, measured, tmp_path):
+    here = fingerprint()
+    there = msgspec.structs.replace(here, congestion="cubic", cores=96, load=(9.0, 9.0, 9.0))
+    compared = row("wire", "nothing", "struct", [1.0], ratios=[2.0])
+    for machine, warned in ((there, True), (here, False)):
+        path = write(tmp_path, Head(machine=machine), compared)
+        code, _, err = run(capsys, "wire", "--against", path, "--pictures", str(tmp_path))
+        assert code == 0
+        expected = [
+            f"warning: ratios may differ for cores: 96 in the earlier run, {here.cores} here",
+            "warning: ratios may differ for congestion control: cubic in the earlier run, "
+            f"{here.congestion} here",
+        ]
+        assert [line for line in err.splitlines() if "differ" in line] == expected * warned
 
 
 def test_what_changed_does_not_stand_among_the_lines_of_json(capsys, measured, tmp_path):
