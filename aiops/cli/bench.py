@@ -47,7 +47,7 @@ APART = "kernels"
 @click.option(
     "--pictures",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Directory for a picture of each suite; unless given, this one, or with --json none.",
+    help="Directory for a picture of each suite.  [default: the current one; none with --json]",
 )
 def bench(
     suite: str,
