@@ -33,12 +33,16 @@ class Contender:
         key: The peer's key in the table.
         case: What its processes are started for.
         network: The congestion control of its network, or the system's.
+        goal: What its ratio to ours should be, for people; "" for none.
+        thrifty: Whether it should use no more processor time per byte than the bound.
     """
 
     label: str
     key: str
     case: Case
     network: str = DEFAULT
+    goal: str = ""
+    thrifty: bool = False
 
 
 @dataclass(slots=True)
@@ -47,6 +51,7 @@ class Outcome:
 
     Attributes:
         samples: Pass -> seconds per round: the median over a turn, or of several workers the mean.
+        means: Pass -> seconds per round, the mean whatever the number of workers.
         best_s: The fastest single round.
         rounds: Rounds measured, of every worker.
         user_s: User time of all its processes over them.
@@ -56,6 +61,7 @@ class Outcome:
     """
 
     samples: dict[int, float] = field(default_factory=dict)
+    means: dict[int, float] = field(default_factory=dict)
     best_s: float = math.inf
     rounds: int = 0
     user_s: float = 0.0
@@ -159,6 +165,7 @@ async def _turn(fleet: Fleet, outcome: Outcome, plan: _Plan, turn: int) -> None:
     sample = await fleet.rounds(plan.rounds)
     if sample is not None:
         outcome.samples[turn] = sample.median_s
+        outcome.means[turn] = (sample.end_s - sample.start_s) / plan.rounds
         outcome.best_s = min(outcome.best_s, sample.best_s)
         outcome.rounds += plan.rounds
 

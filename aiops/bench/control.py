@@ -114,7 +114,8 @@ async def _asker(
     key: str, case: Case, address: str
 ) -> AsyncIterator[Callable[[], Awaitable[object]]]:
     if key == "ours":
-        async with aiops.connect(address, name="prober") as ps:
+        # Over TCP, as the bare loop is asked, and as the pusher beside it pushes.
+        async with aiops.connect(address, name="prober", shared_memory=False) as ps:
             yield ps.status
         return
     pipe, done = await Loop.dial(case, address)

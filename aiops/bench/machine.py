@@ -58,6 +58,21 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
+def differences(then: Machine, now: Machine) -> list[str]:
+    """Return in what two machines differ that changes ratios, for people."""
+    decisive = {
+        "processor": "processor",
+        "cores": "cores",
+        "congestion": "congestion control",
+        "kernels": "kernels",
+    }
+    return [
+        f"{name}: {getattr(then, field)} in the earlier run, {getattr(now, field)} here"
+        for field, name in decisive.items()
+        if getattr(then, field) != getattr(now, field)
+    ]
+
+
 def fingerprint() -> Machine:
     """Return the fingerprint of this machine and of what is installed on it."""
     from aiops import kernels

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -36,6 +36,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, tag="row"):
         cpu_s_per_gb: Processor time of all its processes per 10^9 bytes moved; None where that is not the question.
         network: The congestion control in force; "" where nothing is sent.
         goal: What the ratio should be, for people; in a row of ours, what the bound's should be. "" for none.
+        cpu_goal: What the processor time should be, for people; "" for none.
     """
 
     bench: str
@@ -52,6 +53,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, tag="row"):
     cpu_s_per_gb: float | None = None
     network: str = ""
     goal: str = ""
+    cpu_goal: str = ""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -107,6 +109,7 @@ def row(
     cpu_s_per_gb: float | None = None,
     network: str = "",
     goal: str = "",
+    cpu_goal: str = "",
 ) -> Row:
     """Return a row of samples in seconds, at least one, and of ratios formed pass by pass, if any."""
     time, ratio = Spread.of(samples), Spread.of(ratios) if ratios else None
@@ -125,6 +128,7 @@ def row(
         cpu_s_per_gb=cpu_s_per_gb,
         network=network,
         goal=goal,
+        cpu_goal=cpu_goal,
     )
 
 
@@ -181,22 +185,32 @@ class Change:
         )
 
 
+def matches(before: Iterable[Line], after: Iterable[Line]) -> int:
+    """Return how many ratios of a run an earlier one has as well, but for ours to itself, which are 1 in both."""
+    return sum(not then.ratio == now.ratio == 1 for then, now in _pairs(before, after))
+
+
 def changes(before: Iterable[Line], after: Iterable[Line]) -> list[Change]:
     """Return the ratios whose quartile ranges lie apart, and those that were lost.
 
     A ratio is what another one's time is in ours, so it falls when ours gets slower. Rows that only one side has tell
     nothing.
     """
-    earlier = {line.key: line for line in before if isinstance(line, Row)}
     found = []
-    for now in after:
-        then = earlier.get(now.key) if isinstance(now, Row) else None
-        if not isinstance(now, Row) or then is None or now.ratio is None or then.ratio is None:
-            continue
-        lost = now.ratio < LOSS * then.ratio
+    for then, now in _pairs(before, after):
+        lost = _ratio(now) < LOSS * _ratio(then)
         if lost or _low(now) > _high(then) or _high(now) < _low(then):
             found.append(Change(then, now, lost))
     return found
+
+
+def _pairs(before: Iterable[Line], after: Iterable[Line]) -> list[tuple[Row, Row]]:
+    earlier = {line.key: line for line in _compared(before)}
+    return [(earlier[now.key], now) for now in _compared(after) if now.key in earlier]
+
+
+def _compared(lines: Iterable[Line]) -> Iterator[Row]:
+    return (line for line in lines if isinstance(line, Row) and line.ratio is not None)
 
 
 def _ratio(of: Row) -> float:

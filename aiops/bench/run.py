@@ -42,7 +42,7 @@ class Bench:
         put: Takes each result as it comes.
         scratch: Directory for what is built.
         quick: Whether everything must be over in a minute.
-        only: Peers that take part beside ours, by key; empty for all.
+        only: Peers that take part beside ours and the bound, by key; empty for all.
     """
 
     def __init__(
@@ -65,11 +65,19 @@ class Bench:
         """Return a case of this run."""
         return Case(n_bytes=n_bytes, n_workers=n_workers, scratch=self.scratch, **more)  # type: ignore[arg-type]
 
-    def available(self, bench: str, keys: Sequence[str]) -> list[str]:
-        """Return the peers among ``keys`` that can run here; tell once of each that cannot."""
+    def available(
+        self, bench: str, keys: Sequence[str], *, always: Collection[str] = ("ours", "sockets")
+    ) -> list[str]:
+        """Return the peers among ``keys`` that can run here; tell once of each that cannot.
+
+        Args:
+            bench: The suite.
+            keys: Who could take part.
+            always: Who does even where only others were asked for: ours, whatever that is in a suite, and the bound.
+        """
         found = []
         for key in keys:
-            if self._only and key not in self._only and key != "ours":
+            if self._only and key not in self._only and key not in always:
                 continue
             try:
                 peer(key).versions()
@@ -159,7 +167,10 @@ class Bench:
             )
 
     def figure(self, bench: str, case: str, value: float, unit: str, goal: str = "") -> None:
-        """Put a number that is no time."""
+        """Put a number that is no time; NaN, which JSON does not know, as something that was not measured."""
+        if math.isnan(value):
+            self.put(Miss(bench=bench, case=case, peer="", reason="what it compares did not run"))
+            return
         self.put(Figure(bench=bench, case=case, value=value, unit=unit, goal=goal))
 
     def _disturbed(self, bench: str, case: str, cores: float) -> None:
@@ -182,6 +193,7 @@ class Bench:
             self.put(Miss(bench=bench, case=case, peer=contender.label, reason=reason))
         if not outcome.samples:
             return
+        bound_cpu = cpu_s_per_gb(contender.case, outcomes[bound]) if bound in outcomes else None
         self.put(
             row(
                 bench,
@@ -192,6 +204,8 @@ class Bench:
                 bound_ratios=_by_pass(outcome, outcomes.get(bound)),
                 cpu_s_per_gb=cpu_s_per_gb(contender.case, outcome),
                 network=outcome.network,
+                goal=contender.goal,
+                cpu_goal=f"<= {bound_cpu:.2f}" if contender.thrifty and bound_cpu else "",
             )
         )
 
@@ -238,7 +252,9 @@ def moved_gb(case: Case, outcome: Outcome) -> float:
 
 
 def compared(result: Campaign, label: str, with_label: str) -> float:
-    """Return how many times as long one contender took as another, NaN where one did not."""
+    """Return how many times as long one contender took as another, NaN where one did not or was not there."""
+    if label not in result.outcomes or with_label not in result.outcomes:
+        return math.nan
     these, those = result.outcomes[label].samples, result.outcomes[with_label].samples
     both = [these[turn] / those[turn] for turn in these if turn in those]
     return Spread.of(both).median if both else math.nan

@@ -60,4 +60,5 @@ def _row(row: Row) -> str:
     time = seconds(row.median_s)
     # Ours has none against itself: its goal is about the bound.
     goal = f"  {row.goal}{' of bound' * (row.ratio == 1)}" if row.goal else ""
+    goal += f"  CPU {row.cpu_goal}" if row.cpu_goal else ""
     return f"  {row.peer:<32}{time:>10}  {ratio:<26}{bound:>9}{cpu:>10}{row.n:>4}{goal}"

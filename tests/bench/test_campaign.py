@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+import aiops
 from aiops.bench.campaign import Contender, campaign
 from aiops.bench.fleet import Fleet, together
 from aiops.bench.machine import Watch, congestion, cpu_s
 from aiops.bench.network import DEFAULT, network
 from aiops.bench.peers.base import Case, Sample
+from aiops.bench.peers.sockets import Blocking
 from aiops.bench.result import Figure, Miss, Row
 from aiops.bench.run import Bench
 
@@ -45,7 +47,12 @@ def bench(tmp_path):
 async def test_ours_and_the_bound_take_turns(bench, n_workers):
     case = bench.case(4096, n_workers)
     contenders = [Contender("aiops", "ours", case), Contender("C sockets", "sockets", case)]
-    await bench.compete("round", "4 KB", contenders, passes=3, turn_s=0.01, bound="C sockets")
+    result = await bench.compete(
+        "round", "4 KB", contenders, passes=3, turn_s=0.01, bound="C sockets"
+    )
+    for outcome in result.outcomes.values():
+        assert outcome.means.keys() == outcome.samples.keys()
+        assert min(outcome.means.values()) >= outcome.best_s / n_workers
     ours, bound = (line for line in bench.lines if isinstance(line, Row))
     assert (ours.peer, ours.n, ours.ratio) == ("aiops", 3, 1.0)
     assert (bound.peer, bound.n, bound.bound_ratio) == ("C sockets", 3, 1.0)
@@ -64,6 +71,33 @@ async def test_workers_tell_when_their_rounds_began_and_ended(tmp_path, n_worker
     assert before < sample.start_s < sample.end_s < time.monotonic()
     assert 0 < sample.best_s <= sample.median_s <= sample.end_s - sample.start_s
     await fleet.stop()
+
+
+@needs_compiler
+@pytest.mark.parametrize(("spins", "state"), [(True, "T"), (False, "S")])
+async def test_peers_that_poll_are_stopped_between_their_turns(monkeypatch, tmp_path, spins, state):
+    monkeypatch.setattr(Blocking, "spins", spins)
+    fleet = Fleet("sockets", Case(n_bytes=4096, n_workers=2, scratch=str(tmp_path)))
+    await fleet.start()
+    for _ in range(2):
+        assert [await settled(pid, state) for pid in fleet.pids] == [state] * 3
+        assert await fleet.rounds(1) is not None
+    pids = fleet.pids
+    await fleet.stop()
+    assert not alive(pids)
+
+
+# A process stops, or falls asleep, a little later.
+async def settled(pid, state):
+    for _ in range(200):
+        if (found := state_of(pid)) == state:
+            break
+        await asyncio.sleep(0.01)
+    return found
+
+
+def state_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_a_round_of_several_workers_lasts_until_the_last_one_has_its_answer():
@@ -140,6 +174,25 @@ async def test_control_messages_are_measured_idle_and_busy(bench):
     rows = [line for line in bench.lines if isinstance(line, Row)]
     assert [line.peer for line in rows] == ["aiops", "bare loop"] * 2
     assert all(line.median_s > 0 for line in rows)
+
+
+@pytest.mark.parametrize("asker", ["prober", "worker"])
+async def test_what_a_table_calls_tcp_is_tcp(monkeypatch, bench, asker):
+    from aiops.bench import control, memory
+
+    asked = {}
+
+    def connect(url, **options):
+        asked.update(options)
+        raise ConnectionError
+
+    monkeypatch.setattr(aiops, "connect", connect)
+    case = bench.case(4096)
+    url = "aiops://localhost"
+    ask = control._asker("ours", case, url).__aenter__ if asker == "prober" else None
+    with pytest.raises(ConnectionError):
+        await (ask() if ask else memory._work(case, url))
+    assert asked["shared_memory"] is False
 
 
 def test_a_network_of_its_own_has_the_congestion_control_asked_for_and_is_left_again():

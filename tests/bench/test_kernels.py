@@ -5,6 +5,8 @@ import pytest
 
 from aiops import kernels
 from aiops.bench.kernel import coding, dense, index, select, sparse
+from aiops.bench.kernel.__main__ import SHORTEST
+from aiops.bench.kernel.__main__ import main as kernel_main
 from aiops.bench.kernel.base import BOUNDS, Data, Native, scipy_sparse, torch
 from aiops.bench.peers.base import Skipped
 from aiops.bench.result import Figure, Miss, Row, encode
@@ -222,3 +224,28 @@ def test_the_stream_reads_and_writes_what_it_is_told(data):
     x, y, out = data.normal(0), data.normal(1), data.zeros()
     data.native.stream([out], [x, y])()
     np.testing.assert_array_equal(out, x + y)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nope"], "no case has 'nope' in its name"),
+        (["lerp", "--n", "0"], "'0' is no length of at least 1000"),
+        (["lerp", "--n", "999"], "'999' is no length of at least 1000"),
+        (["lerp", "--n", "many"], "'many' is no length"),
+    ],
+)
+def test_cases_and_lengths_that_are_none_are_refused(monkeypatch, capsys, arguments, message):
+    monkeypatch.setattr("sys.argv", ["aiops.bench.kernel", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        kernel_main()
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_shortest_vector_will_do_for_every_case(native):
+    data = Data(SHORTEST, native)
+    for _, _, cases in suite.FAMILIES:
+        for case in cases(data):
+            for run in case.make().values():
+                run()

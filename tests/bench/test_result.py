@@ -1,11 +1,13 @@
 """Lines of JSON, and what changed between two runs."""
 
 import json
+import math
 
 import pytest
 
 from aiops.bench.machine import fingerprint
 from aiops.bench.result import Figure, Head, Miss, changes, encode, read, row
+from aiops.bench.run import Bench
 from aiops.errors import ConfigError
 
 
@@ -39,6 +41,15 @@ def test_lines_come_back_as_they_were_written(tmp_path):
         Figure(bench="round", case="memory", value=1.2, unit="times the push"),
         Miss(bench="peers", case="", peer="pyzmq", reason="pyzmq is not installed"),
     ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(encode(line) + "\n" for line in lines))
+    assert read(path) == lines
+
+
+def test_a_figure_that_is_no_number_was_not_measured_and_the_file_can_be_read(tmp_path):
+    lines = [a_row([1, 2, 3])]
+    Bench(None, lines.append, scratch="").figure("round", "161 tensors", math.nan, "times as long")
+    assert isinstance(lines[1], Miss)
     path = tmp_path / "a.jsonl"
     path.write_text("".join(encode(line) + "\n" for line in lines))
     assert read(path) == lines

@@ -28,6 +28,22 @@ def test_the_table_has_a_block_per_case_and_what_was_not_measured():
     assert max(map(len, text)) <= 120
 
 
+def test_a_goal_stands_behind_its_row():
+    text = list(
+        table(
+            [
+                row("k", "a", "aiops", [1.0], ratios=[1.0], goal="<= 1.2"),
+                row("k", "a", "numpy", [2.0], ratios=[2.0], goal=">= 3"),
+                row("k", "b", "aiops", [1.0], ratios=[1.0], cpu_goal="<= 0.28"),
+                row("k", "b", "numpy", [2.0], ratios=[2.0]),
+            ]
+        )
+    )
+    assert text[2].endswith("  goal")
+    ends = [line.rpartition("   1")[2] for line in text[3:] if line.startswith("  ")]
+    assert ends == ["  <= 1.2 of bound", "  >= 3", "  CPU <= 0.28", ""]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(2.0, "2 s"), (0.0123, "12.3 ms"), (1.5e-5, "15 us"), (2e-7, "200 ns"), (0.0, "0 ns")],

@@ -8,10 +8,18 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from aiops.api.connecting import connect
+from aiops.cli import main
+from aiops.config import CODEC
 from aiops.launch.process import Child
 from aiops.transport.connection import TcpConnection
 from aiops.transport.handover import AVAILABLE
 from aiops.transport.shm import ShmConnection
+
+
+def test_the_help_names_every_codec(capsys):
+    assert main(["serve", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"How updates travel: {', '.join(CODEC)};" in told
 
 
 @pytest.mark.timeout(60)

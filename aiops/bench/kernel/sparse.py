@@ -70,29 +70,30 @@ def scatter_add(data: Data, density: float) -> Contenders:
     """Add w * value at ascending positions of an accumulator."""
     acc, index = data.zeros(), data.positions(density)
     value = data.normal()[: index.size].copy()
+    # What libraries index with: handed anything else they would convert it each time.
+    wide = index.astype(np.intp)
     found: Contenders = {
         "ours": lambda: kernels.scatter_add(acc, index, value, WEIGHT),
-        "numpy": lambda: np.add.at(acc, index, FACTOR * value),
+        "numpy": lambda: np.add.at(acc, wide, FACTOR * value),
     }
     if torch is not None:
-        dense, values = torch.from_numpy(acc), torch.from_numpy(value)
-        wide = torch.from_numpy(index.astype(np.int64))
-        found["torch"] = lambda: dense.index_add_(0, wide, values, alpha=WEIGHT)
+        dense, values, at = (torch.from_numpy(array) for array in (acc, value, wide))
+        found["torch"] = lambda: dense.index_add_(0, at, values, alpha=WEIGHT)
     return found
 
 
 def gather(data: Data, density: float) -> Contenders:
     """Take the values at ascending positions."""
     x, index = data.normal(), data.positions(density)
-    out = np.empty(index.size, np.float32)
+    out, wide = np.empty(index.size, np.float32), index.astype(np.intp)
     found: Contenders = {
         "ours": lambda: kernels.gather(x, index, out=out),
-        "numpy": lambda: np.take(x, index, out=out, mode="clip"),
+        "numpy": lambda: np.take(x, wide, out=out, mode="clip"),
     }
     if torch is not None:
-        dense, values, select = torch.from_numpy(x), torch.from_numpy(out), torch.index_select
-        wide = torch.from_numpy(index.astype(np.int64))
-        found["torch"] = lambda: select(dense, 0, wide, out=values)
+        dense, values, at = (torch.from_numpy(array) for array in (x, out, wide))
+        select = torch.index_select
+        found["torch"] = lambda: select(dense, 0, at, out=values)
     return found
 
 

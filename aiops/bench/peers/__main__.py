@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 import tempfile
+from collections.abc import Sequence
 
 import msgspec
 
-from aiops.bench.peers.base import Case, end_with_parent, work
+from aiops.bench.peers.base import Case, Skipped, end_with_parent, work
 from aiops.bench.peers.table import PEERS, peer
 from aiops.bench.result import Line
 
@@ -23,12 +25,30 @@ def main() -> None:
         end_with_parent()
         key, case, address, rank = arguments
         work(peer(key), msgspec.json.decode(case, type=Case), address, int(rank))
-    elif role in PEERS:
-        n_bytes = int(arguments[0]) if arguments else 1_000_000
-        n_workers = int(arguments[1]) if len(arguments) > 1 else 1
-        asyncio.run(_alone(role, n_bytes, n_workers))
     else:
-        raise SystemExit(f"{__doc__}\nKEY is one of {', '.join(PEERS)}")
+        asyncio.run(_alone(*_asked(sys.argv[1:])))
+
+
+# What a person typed: the peer, bytes and workers.
+def _asked(arguments: Sequence[str]) -> tuple[str, int, int]:
+    parser = argparse.ArgumentParser(prog="aiops.bench.peers", description=__doc__)
+    parser.add_argument("key", choices=PEERS, help="the library")
+    parser.add_argument("n_bytes", nargs="?", type=_number, default=1_000_000)
+    parser.add_argument("n_workers", nargs="?", type=_number, default=1)
+    asked = parser.parse_args(arguments)
+    if asked.n_bytes % 4:
+        parser.error(f"{asked.n_bytes} bytes are no whole number of float32 values")
+    try:
+        peer(asked.key).versions()
+    except Skipped as error:
+        parser.error(str(error))
+    return asked.key, asked.n_bytes, asked.n_workers
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
 
 
 async def _alone(key: str, n_bytes: int, n_workers: int) -> None:

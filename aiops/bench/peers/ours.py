@@ -17,7 +17,10 @@ from aiops.worker.client import Client
 
 
 class Ours:
-    """A bulk-synchronous server that adds the sum of all updates to its parameters, and returns those."""
+    """A bulk-synchronous server that adds the sum of all updates to its parameters, and returns those.
+
+    Its workers lend their update and their parameters (``ps.empty()``, ``copy=False``, ``out=``), so nothing is copied.
+    """
 
     name = "aiops"
     spins = False
@@ -46,6 +49,26 @@ class Ours:
             async def do_round() -> float:
                 merged = await ps.sync(update, copy=False, out=model)
                 return float(merged[last].flat[-1])
+
+            yield do_round
+
+
+class AsInReadme(Ours):
+    """The call that README shows: what is pushed is the caller's own and copied, what comes back is new each time."""
+
+    name = "aiops, as in README"
+
+    @contextlib.asynccontextmanager
+    async def connect(self, case: Case, address: str, rank: int) -> AsyncIterator[AsyncRound]:
+        """Push this worker's update and wait for the model that holds everybody's."""
+        async with aiops.connect(address, name=f"worker-{rank}", shared_memory=False) as ps:
+            await ps.init(tensors(case, 0))
+            update = tensors(case, rank + 1)
+            last = next(reversed(update))
+
+            async def do_round() -> float:
+                params = await ps.sync(update, n_samples=64)
+                return float(params[last].flat[-1])
 
             yield do_round
 

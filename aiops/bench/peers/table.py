@@ -9,6 +9,7 @@ from aiops.bench.peers.base import Peer
 # Key -> module and class. A module is imported by the processes that run it, and by whoever asks for its version.
 PEERS = {
     "ours": "ours:Ours",
+    "readme": "ours:AsInReadme",
     "sockets": "sockets:Blocking",
     "epoll": "sockets:Epoll",
     "transport": "transport:Transport",

@@ -52,12 +52,23 @@ async def run(bench: Bench, *, sizes: Sequence[int] = (), names: Sequence[str] =
                 continue
             most = QUICK_PASSES if bench.quick else LARGE_PASSES if n >= LARGE else passes
             for case in cases(Data(n, native)):
-                if not names or any(part in case.name for part in names):
+                if _chosen(case, names):
                     await measure(bench, case, n, most)
     if names:
         return
     for figure in index.sizes(Data(sizes[0] if sizes else index.SIZES[0], native)):
         bench.figure(SUITE, *figure)
+
+
+def named(names: Sequence[str]) -> list[str]:
+    """Return the cases that have one of these in their names."""
+    # Nothing is made of the data until a case's turn comes.
+    found = (case for _, _, cases in FAMILIES for case in cases(Data(1, None)))
+    return [case.name for case in found if _chosen(case, names)]
+
+
+def _chosen(case: KernelCase, names: Sequence[str]) -> bool:
+    return not names or any(part in case.name for part in names)
 
 
 def prepare(bench: Bench) -> Native | None:

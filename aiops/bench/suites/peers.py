@@ -5,21 +5,26 @@ Once in a network of its own where everybody has the same congestion control, an
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from aiops.bench.campaign import Contender
 from aiops.bench.machine import congestion
 from aiops.bench.network import DEFAULT, SAME, possible
+from aiops.bench.peers.base import Case
 from aiops.bench.peers.table import peer
 from aiops.bench.run import Bench
+from aiops.bench.suites import goals
 
 SUITE = "peers"
 SIZES = {"100 MB": 100_000_000, "16 MB": 16_000_000, "1 MB": 1_000_000, "4 KB": 4096}
 WORKERS = (1, 2, 4)
 KEYS = (
-    "ours", "sockets", "loop", "gloo", "zmq", "rpc", "grpc-stream", "grpc-unary", "flower", "streams", "hivemind",
+    "ours", "readme", "sockets", "loop", "gloo", "zmq", "rpc", "grpc-stream", "grpc-unary", "flower", "streams",
+    "hivemind",
 )  # fmt: skip
 
-# hivemind's peers take 20 s to find each other, so it takes part where bytes matter most.
-SELDOM, SELDOM_CASES = "hivemind", {("100 MB", 1, SAME), ("16 MB", 1, SAME)}
+# Where bytes matter most: hivemind's peers take 20 s to find each other, and what a copy costs shows there.
+SELDOM, SELDOM_CASES = {"hivemind", "readme"}, {("100 MB", 1, SAME), ("16 MB", 1, SAME)}
 QUICK_LEAVES_OUT = {"hivemind", "flower", "rpc"}
 
 # Small enough for one event loop to be the better C server.
@@ -44,16 +49,26 @@ async def compare(bench: Bench, size: str, n_workers: int, network: str, *, pass
     """Measure all peers that are installed in one case."""
     case = bench.case(SIZES[size], n_workers)
     often = (size, n_workers, network) in SELDOM_CASES
-    keys = [key for key in KEYS if often or key != SELDOM]
+    keys = [key for key in KEYS if often or key not in SELDOM]
     if case.n_bytes < SMALL_BYTES:
-        keys.insert(2, "epoll")
+        keys.insert(keys.index("sockets") + 1, "epoll")
     if bench.quick:
         keys = [key for key in keys if key not in QUICK_LEAVES_OUT]
-    contenders = [
-        Contender(peer(key).name, key, case, network) for key in bench.available(SUITE, keys)
-    ]
     name = f"{size}, {workers(n_workers)}"
-    await bench.compete(SUITE, name, contenders, passes=passes, bound=peer("sockets").name)
+    taking_part = contenders(bench.available(SUITE, keys), size, case, network)
+    await bench.compete(SUITE, name, taking_part, passes=passes, bound=peer("sockets").name)
+
+
+def contenders(keys: Iterable[str], size: str, case: Case, network: str) -> list[Contender]:
+    """Return the peers with the goals that their rows have."""
+    asked = (size, case.n_workers)
+    return [
+        Contender(
+            peer(key).name, key, case, network,
+            goal=goals.of_round(*asked, key, network), thrifty=goals.thrifty(*asked, key, network),
+        )
+        for key in keys
+    ]  # fmt: skip
 
 
 def workers(count: int) -> str:

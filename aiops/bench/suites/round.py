@@ -19,7 +19,7 @@ from aiops.bench.memory import push_memory
 from aiops.bench.network import SAME
 from aiops.bench.peers.table import peer
 from aiops.bench.run import Bench, compared, moved_gb
-from aiops.bench.suites.peers import SMALL_BYTES, workers
+from aiops.bench.suites.peers import SMALL_BYTES, contenders, workers
 
 SUITE = "round"
 OURS, BOUND, BARE = peer("ours").name, peer("sockets").name, peer("transport").name
@@ -39,16 +39,17 @@ async def run(bench: Bench) -> None:
     passes = 3 if bench.quick else 9
     by_bytes = await sizes(bench, passes)
     if not bench.quick:
-        by_workers = {1: by_bytes[SIZES["16 MB"]]}
+        # A round of several workers has no median, so that one worker's is a mean here, too.
+        by_workers = {1: mean(by_bytes["16 MB"])}
         for n_workers in (2, 4):
             for size in ("100 MB", "16 MB", "1 MB", "4 KB"):
                 result = await against_bound(bench, size, n_workers, passes)
                 if size == "16 MB":
-                    by_workers[n_workers] = median(result)
+                    by_workers[n_workers] = mean(result)
         await layouts(bench, passes)
         by_keys = await keys(bench, passes)
         # Below a megabyte a round's own cost outweighs its bytes.
-        large = {n: t for n, t in by_bytes.items() if n >= SIZES["1 MB"]}
+        large = {SIZES[size]: median(by_bytes[size]) for size in ("1 MB", "16 MB", "100 MB")}
         slope(bench, "time against bytes from 1 MB on", large, "<= 1.05")
         slope(bench, "time against workers at 16 MB", by_workers, "<= 1.05")
         slope(bench, "time against keys at 100 MB", by_keys, "<= 0.1")
@@ -57,12 +58,12 @@ async def run(bench: Bench) -> None:
     await push_memory(bench, SUITE, (1 << 26) if bench.quick else (1 << 30))
 
 
-async def sizes(bench: Bench, passes: int) -> dict[int, float]:
-    """Measure one worker at every size; return seconds by bytes."""
+async def sizes(bench: Bench, passes: int) -> dict[str, Campaign | None]:
+    """Measure one worker at every size; return what was measured by size."""
     found = {}
     for size in ("16 MB", "4 KB") if bench.quick else SIZES:
         result = await against_bound(bench, size, 1, passes)
-        found[SIZES[size]] = median(result)
+        found[size] = result
         if result is not None and BARE in result.outcomes:
             ratio = compared(result, OURS, BARE)
             bench.figure(
@@ -77,36 +78,34 @@ async def against_bound(bench: Bench, size: str, n_workers: int, passes: int) ->
     """Measure ours, our transport alone, and the kernel alone."""
     case = bench.case(SIZES[size], n_workers)
     names = ["ours", "transport", "sockets", *["epoll"] * (case.n_bytes < SMALL_BYTES)]
-    contenders = [
-        Contender(peer(key).name, key, case, SAME) for key in bench.available(SUITE, names)
-    ]
     name = f"{size}, {workers(n_workers)}"
-    return await bench.compete(SUITE, name, contenders, passes=passes, bound=BOUND)
+    taking_part = contenders(bench.available(SUITE, names), size, case, SAME)
+    return await bench.compete(SUITE, name, taking_part, passes=passes, bound=BOUND)
 
 
 async def layouts(bench: Bench, passes: int) -> None:
     """Measure ResNet-50's tensors against one tensor of the same bytes."""
     n_bytes = 4 * RESNET50_VALUES
-    contenders = [
+    both = [
         Contender(label, "ours", bench.case(n_bytes, layout=layout), SAME)
         for label, layout in (("aiops, one tensor", "one"), ("aiops, 161 tensors", "resnet50"))
     ]
-    one = contenders[0].label
-    result = await bench.compete(SUITE, "ResNet-50, 102 MB", contenders, passes=passes, ours=one)
+    one, many = (each.label for each in both)
+    result = await bench.compete(SUITE, "ResNet-50, 102 MB", both, passes=passes, ours=one)
     if result is not None:
-        ratio = compared(result, contenders[1].label, one)
+        ratio = compared(result, many, one)
         bench.figure(SUITE, "161 tensors against one", ratio, "times as long", "<= 1.1")
 
 
 async def keys(bench: Bench, passes: int) -> dict[int, float]:
     """Measure the same bytes in ever more tensors; return seconds by number of tensors."""
     labels = {n: f"aiops, 10^{round(math.log10(n))} tensors" for n in KEY_COUNTS}
-    contenders = [
+    by_count = [
         Contender(label, "ours", bench.case(KEYS_BYTES, layout=str(count)), SAME)
         for count, label in labels.items()
     ]
     first = labels[1]
-    result = await bench.compete(SUITE, "keys, 100 MB", contenders, passes=passes, ours=first)
+    result = await bench.compete(SUITE, "keys, 100 MB", by_count, passes=passes, ours=first)
     if result is None:
         return {}
     return {
@@ -122,12 +121,20 @@ def median(result: Campaign | None) -> float:
     return Spread.of(samples.values()).median if samples else math.nan
 
 
+def mean(result: Campaign | None) -> float:
+    """Return the mean time of a round of ours, the median over passes, NaN where there is none."""
+    means = result.outcomes[OURS].means if result is not None else {}
+    return Spread.of(means.values()).median if means else math.nan
+
+
 def slope(bench: Bench, name: str, times: Mapping[int, float], goal: str) -> None:
     """Fit t = c * x^slope by least squares on logarithms, and put the slope."""
     points = [(math.log(x), math.log(t)) for x, t in times.items() if t > 0]
+    found = math.nan
     if len(points) > 1:
         x, t = np.array(points).T
-        bench.figure(SUITE, name, float(np.polyfit(x, t, 1)[0]), "exponent", goal)
+        found = float(np.polyfit(x, t, 1)[0])
+    bench.figure(SUITE, name, found, "exponent", goal)
 
 
 def copies(bench: Bench, result: Campaign) -> None:

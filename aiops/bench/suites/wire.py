@@ -10,13 +10,15 @@ from aiops.bench.machine import congestions
 from aiops.bench.network import SAME
 from aiops.bench.peers.table import peer
 from aiops.bench.run import Bench, compared
+from aiops.bench.suites import goals
 from aiops.wire.frame import HEADER_BYTES, Header, Kind
 from aiops.wire.message import Push
 from aiops.wire.reader import FrameReader
 from aiops.wire.session import Role, Session, State
 
 SUITE = "wire"
-OURS, BOUND = peer("transport").name, peer("sockets").name
+KEYS = ("transport", "sockets")
+OURS, BOUND = (peer(key).name for key in KEYS)
 MERGING = f"{OURS}, merging"
 SIZES = {"100 MB": 100_000_000, "16 MB": 16_000_000, "1 MB": 1_000_000}
 SEGMENTS = (64, 256, 1024, 4096)
@@ -96,8 +98,11 @@ async def one_way(bench: Bench, passes: int) -> None:
         if bench.quick and size != "16 MB":
             continue
         case = bench.case(n_bytes, one_way=True)
-        keys = bench.available(SUITE, ["ours", "transport", "sockets"])[1:]
-        contenders = [Contender(peer(key).name, key, case, SAME) for key in keys]
+        keys = bench.available(SUITE, KEYS, always=KEYS)
+        contenders = [
+            Contender(peer(key).name, key, case, SAME, goal=goals.one_way(size, key))
+            for key in keys
+        ]
         merging = bench.case(n_bytes, one_way=True, merging=True)
         contenders.insert(1, Contender(MERGING, "transport", merging, SAME))
         name = f"{size} one way"
@@ -111,7 +116,7 @@ async def one_way(bench: Bench, passes: int) -> None:
 async def by_congestion(bench: Bench, passes: int) -> None:
     """Measure the same transfer under each congestion control that an ordinary process may ask for here."""
     names = sorted({*congestions(), SAME})
-    keys = bench.available(SUITE, ["transport", "sockets"])
+    keys = bench.available(SUITE, KEYS, always=KEYS)
     contenders = [
         Contender(
             f"{peer(key).name}, {name}",
