@@ -84,7 +84,11 @@ class Arrivals:
         self._in_vain: set[tuple[WorkerId, int]] = set()
 
     def land(self, peer: Peer, header: Header, message: Push) -> Intake | None:
-        """Choose where a bucket of an announced push goes; None leaves it to the peer."""
+        """Choose where a bucket of an announced push goes; None leaves it to the peer.
+
+        Raises:
+            MemoryError: There is none for it, or for what it is merged into; the connection that brings it must end.
+        """
         table = self._service.table
         if header.size < DRAFTED_BYTES or peer.member is None:
             return None
@@ -109,7 +113,12 @@ class Arrivals:
         block = self._service.pool.take(size)
         intake = Intake(header.size, block, passing=passing, lane=bucket.shard)
         arrival.intakes[Key(header.key)] = intake
-        self._draft(Key(header.key))
+        try:
+            self._draft(Key(header.key))
+        except MemoryError:
+            # The connection ends before the intake has an owner.
+            block.release()
+            raise
         return intake
 
     def came(self, push: AdmittedPush) -> Mapping[Key, int]:
