@@ -205,7 +205,7 @@ class Arrivals:
         by_worker = {arrival.announced.worker: arrival for arrival in arrivals}
         coming = [arrival.announced for arrival in arrivals if arrival.push is None]
         found = self._service.engine.preview(coming, self._loop.time())
-        if found is None or not by_worker.keys() >= set(found[0]) or len(by_worker) < len(arrivals):
+        if found is None or not by_worker.keys() >= set(found[0]):
             return
         workers, weights = found
         self._plan = _Plan([by_worker[worker] for worker in workers], workers, weights)
