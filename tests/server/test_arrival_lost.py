@@ -1,14 +1,18 @@
 """Drafts that come to nothing: what is lost with them costs no more than that it is sent again."""
 
+import asyncio
+import contextlib
 import math
 
 import pytest
 
 from aiops.buffers import BufferPool
 from aiops.policy.sync import bulk
+from aiops.server.draft import BucketDraft
 from aiops.wire.frame import Kind
 from aiops.wire.message import Push
 from tests.server.drafting import (
+    BUCKET_BYTES,
     BUCKETS,
     PAIR,
     answer,
@@ -24,6 +28,9 @@ from tests.server.kit import settle
 
 pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("small_chunks")]
 
+# What a push that is used up as it comes takes for each bucket, with small chunks.
+CHUNK_BYTES = 256
+
 
 def bounded(monkeypatch, takes):
     """A system that has memory for so many more blocks."""
@@ -35,6 +42,18 @@ def bounded(monkeypatch, takes):
         return take(pool, size_bytes)
 
     monkeypatch.setattr(BufferPool, "take", take_or_not)
+
+
+def taken(monkeypatch):
+    """The sizes of the blocks that are taken from here on."""
+    take, sizes = BufferPool.take, []
+
+    def noted(pool, size_bytes):
+        sizes.append(size_bytes)
+        return take(pool, size_bytes)
+
+    monkeypatch.setattr(BufferPool, "take", noted)
+    return sizes
 
 
 # Each bucket takes a block to land in and one for what it is merged into.
@@ -115,3 +134,86 @@ async def test_values_that_are_lost_are_in_no_later_plan(hand, life):
         await answer(b.lost)
         await settle()
         assert rests(house)
+
+
+async def test_weights_that_change_while_pushes_come_are_those_of_the_end(hand):
+    now = {"weight": 0.5}
+
+    def rule(pushes):
+        return [now["weight"]] * len(pushes)
+
+    async with home(min_workers=2, weights=rule) as house:
+        a, b = await hand(house, "a", up=slow()), await hand(house, "b", up=slow())
+        one, two = under_way(a.push(1, *parts(2))), under_way(b.push(1, *parts(4)))
+        await asyncio.sleep(1.5)
+        now["weight"] = 1.0
+        await answer(one)
+        await answer(two)
+        assert values(house) == [6.0]
+        assert drafted(house) == 0
+        assert rests(house)
+
+
+async def test_a_push_with_the_number_of_one_that_was_lost_rounds_ago_is_used_up_as_it_comes(
+    hand, monkeypatch
+):
+    async with home(**PAIR) as house:
+        a, b, c = [await hand(house, name, 1) for name in "abc"]
+        await a.send_push(1, *parts(3))
+        await settle()
+        rest = await part_of_a_push(b, 1, 6, base=0)
+        # The round will not close as it was foreseen, and what has passed is nowhere else.
+        await a.leave()
+        await b.connection.send(rest)
+        await answer(b.lost)
+        again = await hand(house, "b", 1)
+        second = under_way(again.push(1, *parts(6)))
+        await answer(c.push(1, *parts(9)))
+        await answer(second)
+        await c.leave()
+        assert values(house) == [6.0]
+        sizes = taken(monkeypatch)
+        another = await hand(house, "b", 2)
+        await answer(another.push(1, *parts(1), base=1))
+        assert sizes == [CHUNK_BYTES, BUCKET_BYTES] * BUCKETS
+        assert values(house) == [7.0]
+        assert rests(house)
+
+
+class Quiet:
+    """A lane that knows whether it is kept quiet."""
+
+    def __init__(self):
+        self.is_quiet = False
+
+    @contextlib.contextmanager
+    def quiet(self):
+        self.is_quiet = True
+        yield
+        self.is_quiet = False
+
+
+async def test_a_draft_begins_and_ends_while_the_lane_of_its_bucket_is_quiet(hand, monkeypatch):
+    lanes, seen = [Quiet(), Quiet()], []
+
+    def noting(name):
+        method = getattr(BucketDraft, name)
+
+        def noted(*args):
+            seen.append((name, [lane.is_quiet for lane in lanes]))
+            return method(*args)
+
+        monkeypatch.setattr(BucketDraft, name, noted)
+
+    async with home(shards=2) as house:
+        service = house.server.service
+        service._arrivals._lanes = lanes
+        shards = [bucket.shard for bucket in service.table.buckets]
+        assert set(shards) == {0, 1}
+        noting("__init__")
+        noting("stop")
+        a = await hand(house, "a")
+        await answer(a.push(1, *parts(1)))
+        assert seen == [
+            (name, [shard == 0, shard == 1]) for name in ("__init__", "stop") for shard in shards
+        ]
