@@ -113,13 +113,15 @@ class Service:
             # Only a cancelled service has connections left here.
             self._stopping.set()
             self.cut()
-            for peer in list(self.peers):
-                await peer.connection.close()
-            self._arrivals.close()
-            self._merger.close()
-            self.store.close()
-            self._ended = True
-            self.moved()
+            try:
+                for peer in list(self.peers):
+                    await peer.connection.close()
+            finally:
+                self._arrivals.close()
+                self._merger.close()
+                self.store.close()
+                self._ended = True
+                self.moved()
         if self._failure is not None:
             raise self._failure
 
