@@ -1,18 +1,15 @@
 """What a server is told before it starts, validated before any socket opens.
 
-Frozen structs, presets and addresses. Nothing here reads the environment or opens anything; whoever wants settings
+Frozen structs and presets. Nothing here reads the environment or opens anything; whoever wants settings
 from there passes them in.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, TypedDict, Unpack, cast, get_args
-from urllib.parse import unquote
 
 from aiops.codec import table as codecs
 from aiops.codec.base import Codec
@@ -28,15 +25,12 @@ from aiops.policy.table import MergeName as MergeName
 from aiops.policy.table import unknown
 from aiops.policy.weight import by_samples
 from aiops.policy.work import until_model
+from aiops.url import check_token
 
 SYNC, WEIGHTS, WORK, CODEC = policies.SYNC, policies.WEIGHTS, policies.WORK, codecs.CODEC
 BootstrapName = Literal["fixed", "authors"]
-DEFAULT_PORT = 4711
-# Scheme of a URL -> whether it means TLS.
-_SCHEMES = {"aiops": False, "aiops+tls": True}
 # A control message is at most 64 KiB and must always pass.
 _SMALLEST_FRAME_BYTES = 64 * 1024
-_TOKEN_CHARACTERS = 4096
 
 
 class ServerSpec(TypedDict, total=False):
@@ -155,7 +149,7 @@ class ServerConfig:
                 f"codec {self.codec.name!r} has wire id {number}, it must be in 1..255 "
                 f"and none of ours, {', '.join(map(str, codecs.WIRE_IDS))}"
             )
-        _check_token(self.token)
+        check_token(self.token)
 
     def _check_numbers(self) -> None:
         for name in ("server_lr", "lease_s", "heartbeat_s", "idle_timeout_s"):
@@ -201,18 +195,6 @@ def _is_real(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _check_token(token: str | None) -> None:
-    # The message shows a type or a length and never the secret.
-    if token is None:
-        return
-    if not isinstance(token, str):
-        raise ConfigError(f"token is of type {type(token).__name__}, it must be text")
-    if not 1 <= len(token) <= _TOKEN_CHARACTERS:
-        raise ConfigError(
-            f"token has {len(token)} characters, it must have 1 to {_TOKEN_CHARACTERS}"
-        )
-
-
 def parse_codec(text: str) -> Codec:
     """Return the codec that ``text`` names, for example ``"topk:0.01"``; ``codec.name`` is such a text."""
     return cast(Codec, policies.build("codec", text, CODEC))
@@ -231,77 +213,3 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "work": policies.parse_work,
     "codec": parse_codec,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a server listens, as one address of a URL.
-
-    Attributes:
-        host: Name or address, IPv6 without brackets.
-        port: TCP port, 1..65535.
-        token: Secret to show; None when the URL has none.
-        tls: Whether it speaks TLS.
-    """
-
-    host: str
-    port: int
-    token: str | None = field(default=None, repr=False)
-    tls: bool = False
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-
-def parse_url(url: str) -> tuple[Endpoint, ...]:
-    """Return the addresses that a worker's URL names, in its order, at least one.
-
-    ``aiops://[token@]host[:port][,host[:port]...]``, or ``aiops+tls://`` for TLS: the port is 4711 unless given, IPv6
-    stands in brackets, the token is percent-encoded where it holds "@", "/" or "%" and goes to every host.
-
-    Raises:
-        ConfigError: The URL is none of ours; the message never shows the token.
-    """
-    scheme, separator, rest = url.strip().partition("://")
-    tls = _SCHEMES.get(scheme.lower()) if separator else None
-    if tls is None:
-        raise ConfigError(_wrong_scheme(scheme if separator else ""))
-    secret, at, hosts = rest.rpartition("@")
-    token = unquote(secret) if at else None
-    _check_token(token)
-    hosts = hosts.removesuffix("/")
-    if any(mark in hosts for mark in "/?#"):
-        raise ConfigError(f"url part {hosts!r} has a path, a server has none: host:port is all")
-    return tuple(_endpoint(part, token, tls=tls) for part in hosts.split(","))
-
-
-def _wrong_scheme(scheme: str) -> str:
-    if not scheme:
-        return "the url has no scheme, it must look like aiops://host:port"
-    return f"scheme {scheme!r} is unknown, there are aiops://host:port and aiops+tls://host:port"
-
-
-def _endpoint(text: str, token: str | None, *, tls: bool) -> Endpoint:
-    address = re.fullmatch(r"(?:\[([^\[\]]*)\]|([^:\[\]\s]*))(?::([0-9]{1,9}))?", text)
-    if address is None:
-        raise ConfigError(
-            f"address {text!r} is not host:port (IPv6 stands in brackets: [::1]:4711)"
-        )
-    ipv6, name, digits = address.groups()
-    if ipv6 is not None and not _is_ipv6(ipv6):
-        raise ConfigError(f"address {text!r} has no IPv6 address in its brackets")
-    if not (ipv6 or name):
-        raise ConfigError(f"address {text!r} has no host, it must look like host:port")
-    port = int(digits) if digits else DEFAULT_PORT
-    if not 1 <= port <= 65535:
-        raise ConfigError(f"port of address {text!r} must be in 1..65535")
-    return Endpoint(ipv6 or name, port, token, tls)
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        ipaddress.IPv6Address(text)
-    except ValueError:
-        return False
-    return True

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1] / "aiops"
 # Room -> floor. A room is the first part of the path under aiops/; it knows the rooms beneath it and itself.
 FLOORS = {
     **dict.fromkeys(["errors", "types", "trace"], 0),
-    **dict.fromkeys(["buffers", "kernels", "policy"], 1),
+    **dict.fromkeys(["buffers", "kernels", "policy", "url"], 1),
     **dict.fromkeys(["wire", "codec"], 2),
     **dict.fromkeys(["transport", "config"], 3),
     **dict.fromkeys(["server", "worker", "collective", "stream"], 4),

@@ -1,12 +1,9 @@
-"""Server configuration and addresses: tables of good and bad."""
-
-# Longer than other files: the tables of settings and of addresses belong to one module.
+"""Server configuration: tables of good and bad."""
 
 from __future__ import annotations
 
 import dataclasses
 import pickle
-import re
 
 import numpy as np
 import pytest
@@ -21,10 +18,8 @@ from aiops.config import (
     SYNC,
     WEIGHTS,
     WORK,
-    Endpoint,
     ServerConfig,
     parse_codec,
-    parse_url,
     preset,
 )
 from aiops.errors import ConfigError
@@ -198,8 +193,6 @@ def test_a_configuration_is_frozen_keyword_only_and_checked_when_replaced():
 def test_a_token_is_never_printed():
     config = ServerConfig(token="s3cret")
     assert "s3cret" not in repr(config)
-    assert "s3cret" not in repr(parse_url("aiops://s3cret@host"))
-    assert "s3cret" not in str(parse_url("aiops://s3cret@host")[0])
 
 
 class Sign:
@@ -264,80 +257,3 @@ def test_the_name_tables():
     assert set(WEIGHTS) == {
         "uniform", "by_samples", "by_steps", "constant", "by_staleness", "hinge",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("url", "endpoints"),
-    [
-        ("aiops://localhost:4711", [Endpoint("localhost", 4711)]),
-        ("aiops://localhost", [Endpoint("localhost", 4711)]),
-        ("  AIOPS://host:1/ ", [Endpoint("host", 1)]),
-        ("aiops://10.0.0.1:65535", [Endpoint("10.0.0.1", 65535)]),
-        ("aiops://[::1]:5000", [Endpoint("::1", 5000)]),
-        ("aiops://[fe80::1%eth0]", [Endpoint("fe80::1%eth0", 4711)]),
-        (
-            "aiops://a:1,b,[2001:db8::2]:3",
-            [Endpoint("a", 1), Endpoint("b", 4711), Endpoint("2001:db8::2", 3)],
-        ),
-        ("aiops+tls://host", [Endpoint("host", 4711, tls=True)]),
-        ("AIOPS+TLS://t@a:1,b", [Endpoint("a", 1, "t", True), Endpoint("b", 4711, "t", True)]),
-        ("aiops://s3cret@host", [Endpoint("host", 4711, "s3cret")]),
-        ("aiops://t@a:1,b:2", [Endpoint("a", 1, "t"), Endpoint("b", 2, "t")]),
-        ("aiops://p%40ss%2Fw%25@host", [Endpoint("host", 4711, "p@ss/w%")]),
-        ("aiops://user:word@host", [Endpoint("host", 4711, "user:word")]),
-        ("aiops://a,b@c@host", [Endpoint("host", 4711, "a,b@c")]),
-    ],
-)
-def test_good_urls(url, endpoints):
-    assert parse_url(url) == tuple(endpoints)
-
-
-@pytest.mark.parametrize(
-    ("url", "sentence"),
-    [
-        ("localhost:4711", "the url has no scheme, it must look like aiops://host:port"),
-        ("", "the url has no scheme"),
-        ("http://host", "scheme 'http' is unknown, there are aiops://host:port and aiops\\+tls://"),
-        ("aiops+ssl://host", "scheme 'aiops\\+ssl' is unknown"),
-        ("aiops://", "address '' has no host"),
-        ("aiops://:4711", "address ':4711' has no host"),
-        ("aiops://a,,b", "address '' has no host"),
-        ("aiops://a,", "address '' has no host"),
-        ("aiops://host:0", r"port of address 'host:0' must be in 1\.\.65535"),
-        ("aiops://host:65536", "port of address 'host:65536' must be in"),
-        ("aiops://host:", "address 'host:' is not host:port"),
-        ("aiops://host:x", "address 'host:x' is not host:port"),
-        ("aiops://host:-1", "address 'host:-1' is not host:port"),
-        ("aiops://host:" + "9" * 5000, "is not host:port"),
-        ("aiops://::1", r"address '::1' is not host:port \(IPv6 stands in brackets"),
-        ("aiops://::1:4711", "IPv6 stands in brackets"),
-        ("aiops://[::1", "is not host:port"),
-        ("aiops://[localhost]", "has no IPv6 address in its brackets"),
-        ("aiops://[127.0.0.1]:1", "has no IPv6 address in its brackets"),
-        ("aiops://[]:1", "has no IPv6 address in its brackets"),
-        ("aiops://my host", "is not host:port"),
-        ("aiops://host/run", "url part 'host/run' has a path"),
-        ("aiops://host?x=1", "has a path, a server has none"),
-        ("aiops://@host", "token has 0 characters, it must have 1 to 4096"),
-        ("aiops://" + "x" * 4097 + "@host", "token has 4097 characters"),
-    ],
-)
-def test_bad_urls(url, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        parse_url(url)
-
-
-@pytest.mark.parametrize("rest", ["host:x", "host/run", "", "[::1", "host:99999"])
-def test_a_bad_url_does_not_tell_its_token(rest):
-    with pytest.raises(ConfigError) as caught:
-        parse_url(f"aiops://s3cret@{rest}")
-    assert not re.search("s3cret", str(caught.value))
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "text"),
-    [(Endpoint("host", 1), "host:1"), (Endpoint("::1", 4711, "t"), "[::1]:4711")],
-)
-def test_an_endpoint_reads_like_an_address(endpoint, text):
-    assert str(endpoint) == text
-    assert parse_url(f"aiops://{endpoint}") == (Endpoint(endpoint.host, endpoint.port),)

@@ -406,7 +406,7 @@ def test_closing_after_a_push_that_came_too_late_waits_for_nobody(serving):
     optimizer = sgd(model)
     link = aiops.torch.attach(model, optimizer, server.url)
     steps(model, optimizer, link, 3)
-    link._wait_until(None)
+    link._flight.wait(None)
     mail = link._machine.mail
     link._machine.deliver(mail, merged=False)
     link._machine.n_steps = 1

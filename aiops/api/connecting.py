@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from aiops.api.version import version
-from aiops.config import parse_codec, parse_url
+from aiops.config import parse_codec
 from aiops.errors import ConfigError
 from aiops.transport import nearest
 from aiops.transport.base import Connection, Receiver
 from aiops.transport.certificate import Tls, client_context
 from aiops.transport.congestion import check
 from aiops.transport.lane import Lane
+from aiops.url import parse_url
 from aiops.worker.client import Client
 from aiops.worker.link import Dial, Identity, Link
 

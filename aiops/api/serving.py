@@ -90,8 +90,8 @@ class Server:
 
         # Owned by this object: ended and awaited in __aexit__.
         self._main = asyncio.get_running_loop().create_task(service.run(), name="aiops server")
-        await service.ready.wait()
         try:
+            await service.ready.wait()
             self._listener = await self._listen(
                 service.make_peer,
                 max_frame_bytes=self._config.max_frame_bytes,
@@ -100,7 +100,7 @@ class Server:
             )
         except BaseException:
             service.stop("cannot bind")
-            await self._main
+            await self._end()
             raise
         return self
 
@@ -110,16 +110,15 @@ class Server:
 
     async def stop(self, reason: str = "server stops") -> None:
         """Stop accepting, say goodbye to all workers, cut those that do not listen; idempotent."""
-        await self._listener.close()
-        self.service.stop(reason)
-        done, _ = await asyncio.wait([self._main], timeout=GRACE_S)
-        if not done:
-            self.service.cut()
         try:
-            await self._main
+            await self._listener.close()
+            self.service.stop(reason)
+            await asyncio.wait([self._main], timeout=GRACE_S)
         finally:
-            for lane in self._lanes:
-                lane.close()
+            # Whoever cancels the wait for the goodbyes is in a hurry, and gets an end all the same.
+            self.service.stop(reason)
+            self.service.cut()
+            await self._end()
 
     async def wait(self) -> None:
         """Wait until the server ends; raises if it failed."""
@@ -153,6 +152,14 @@ class Server:
         """
         flat = self.service.store.vector()
         return unpack(self.service.store.require(), flat)
+
+    # The service has been told to; whoever cancels this cancels it.
+    async def _end(self) -> None:
+        try:
+            await self._main
+        finally:
+            for lane in self._lanes:
+                lane.close()
 
     @staticmethod
     def _seed(service: Service, params: Mapping[str, object]) -> None:

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiops.api.connecting import connect
-from aiops.config import parse_url
 from aiops.data import Dataset, load
 from aiops.launch.demo_job import Job, Outcome, Point, Report, Result
 from aiops.launch.demo_settings import DemoSettings, Progress
 from aiops.launch.process import Child
 from aiops.sim.relay import Relay
+from aiops.url import parse_url
 from aiops.worker.client import Client
 
 # Loading torch in every worker at once, on a loaded machine.

@@ -42,6 +42,7 @@ class Arrival:
         intakes: Its large buckets, as far as they have begun.
         whole: The push, once it is whole.
         push: The same, once it is good as well.
+        lost: Whether some of its values were in a draft that is no more; it is part of no other.
     """
 
     peer: Peer
@@ -50,6 +51,7 @@ class Arrival:
     intakes: dict[Key, Intake] = field(default_factory=dict)
     whole: AdmittedPush | None = None
     push: AdmittedPush | None = None
+    lost: bool = False
 
     @property
     def passing(self) -> bool:
@@ -84,7 +86,11 @@ class Arrivals:
         self._in_vain: set[tuple[WorkerId, int]] = set()
 
     def land(self, peer: Peer, header: Header, message: Push) -> Intake | None:
-        """Choose where a bucket of an announced push goes; None leaves it to the peer."""
+        """Choose where a bucket of an announced push goes; None leaves it to the peer.
+
+        Raises:
+            MemoryError: There is none for it, or for what it is merged into; the connection that brings it must end.
+        """
         table = self._service.table
         if header.size < DRAFTED_BYTES or peer.member is None:
             return None
@@ -109,7 +115,12 @@ class Arrivals:
         block = self._service.pool.take(size)
         intake = Intake(header.size, block, passing=passing, lane=bucket.shard)
         arrival.intakes[Key(header.key)] = intake
-        self._draft(Key(header.key))
+        try:
+            self._draft(Key(header.key))
+        except MemoryError:
+            # The connection ends before the intake has an owner.
+            block.release()
+            raise
         return intake
 
     def came(self, push: AdmittedPush) -> Mapping[Key, int]:
@@ -190,14 +201,11 @@ class Arrivals:
         if self._plan is not None and any(arrival.passing for arrival in self._plan.arrivals):
             return
         self._drop({})
-        by_worker = {arrival.announced.worker: arrival for arrival in self._all.values()}
-        coming = [a.announced for a in self._all.values() if a.push is None]
+        arrivals = [arrival for arrival in self._all.values() if not arrival.lost]
+        by_worker = {arrival.announced.worker: arrival for arrival in arrivals}
+        coming = [arrival.announced for arrival in arrivals if arrival.push is None]
         found = self._service.engine.preview(coming, self._loop.time())
-        if (
-            found is None
-            or not by_worker.keys() >= set(found[0])
-            or len(by_worker) < len(self._all)
-        ):
+        if found is None or not by_worker.keys() >= set(found[0]):
             return
         workers, weights = found
         self._plan = _Plan([by_worker[worker] for worker in workers], workers, weights)
@@ -254,6 +262,8 @@ class Arrivals:
                 draft.fresh.release()
         for block in plan.loans:
             block.release()
+        for arrival in plan.arrivals:
+            arrival.lost = arrival.lost or arrival.passing
 
     def _quiet(self, lane: int) -> contextlib.AbstractContextManager[None]:
         if not self._lanes:

@@ -207,8 +207,8 @@ class BucketDraft:
             bypass=True,
         )
         self._todo -= last - first
-        if position >= 0 or 0.0 in self._weights:
-            # A result is finite only if all that is in it is, unless it weighs nothing.
+        if position >= 0:
+            # A result is finite only if all that is in it is, even what weighs nothing.
             for intake, values in zip(self._intakes, sources, strict=True):
                 intake.check_values(first, values)
         if position >= 0 and self.bad < 0:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from aiops.codec.base import Codec
 from aiops.errors import Busy, ConnectionLost, NotMember, Refused
 from aiops.server.admission import AdmittedPush, check_parts, pushed
+from aiops.server.answer import send_model
 from aiops.server.arrival import Arrivals
 from aiops.server.event import (
     Action,
@@ -159,7 +160,7 @@ class Merger:
 
     def _confirm(self, push: AdmittedPush, taken: Taken) -> None:
         if push.message.want:
-            self._service.send_model(push.peer, push.request, taken)
+            send_model(self._service, push.peer, push.request, taken)
         else:
             push.peer.post(Kind.ACK, Ack(taken.version, taken.staleness), push.request)
 

@@ -43,7 +43,7 @@ class Owner(Protocol):
         """The agreed key table."""
 
     def land(self, peer: Peer, header: Header, message: Push) -> Landing | None:
-        """Choose where a bucket of a push goes; None leaves it to the peer."""
+        """Choose where a bucket of a push goes; None leaves it to the peer, MemoryError ends its connection."""
 
     def dispatch(self, peer: Peer, event: Event) -> None:
         """Act on a whole message."""
@@ -86,6 +86,9 @@ class Peer:
         if isinstance(announced, Push):
             try:
                 landing = self._owner.land(self, header, announced)
+            except MemoryError:
+                # It ends this connection, as it does where a block is taken below.
+                raise
             except Exception as error:
                 # Of a policy's, which is asked beforehand.
                 self._owner.fail(error)

@@ -6,6 +6,7 @@ One task owns everything (:meth:`Service.run`); sweeps, checks, merges and answe
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
@@ -16,14 +17,15 @@ from numpy.typing import NDArray
 from aiops.buffers import BufferPool
 from aiops.codec.base import Codec
 from aiops.config import ServerConfig
-from aiops.errors import AiopsError, NotMember, Refused
+from aiops.errors import AiopsError
 from aiops.policy.base import Place
+from aiops.server.answer import send_model
 from aiops.server.arrival import Arrivals
 from aiops.server.engine import Engine
 from aiops.server.event import Event as EngineEvent
 from aiops.server.event import Left
 from aiops.server.handshake import HANDSHAKE_S, Handshake
-from aiops.server.members import Member, Members, Taken
+from aiops.server.members import Member, Members
 from aiops.server.merger import Merger
 from aiops.server.peer import Peer
 from aiops.server.seeding import Seeding
@@ -32,7 +34,7 @@ from aiops.server.store import Store
 from aiops.transport.lane import Lane
 from aiops.types import Key, TensorSpec
 from aiops.wire.frame import Header, Kind
-from aiops.wire.message import Model, Ping, Push, Report
+from aiops.wire.message import Ping, Push, Report
 from aiops.wire.reader import Landing
 from aiops.wire.session import Event
 from aiops.wire.table import Table
@@ -90,7 +92,7 @@ class Service:
         self._loop = asyncio.get_running_loop()
         self._arrivals = Arrivals(self, lanes)
         self._merger = Merger(self, codecs, self._arrivals)
-        self._seeding = Seeding(self.store, self.send_model)
+        self._seeding = Seeding(self.store, functools.partial(send_model, self))
         self._handshake = Handshake(self, library)
         self._moved: asyncio.Future[None] | None = None  # made by who waits for a version
         self._stopping = asyncio.Event()
@@ -113,13 +115,15 @@ class Service:
             # Only a cancelled service has connections left here.
             self._stopping.set()
             self.cut()
-            for peer in list(self.peers):
-                await peer.connection.close()
-            self._arrivals.close()
-            self._merger.close()
-            self.store.close()
-            self._ended = True
-            self.moved()
+            try:
+                for peer in list(self.peers):
+                    await peer.connection.close()
+            finally:
+                self._arrivals.close()
+                self._merger.close()
+                self.store.close()
+                self._ended = True
+                self.moved()
         if self._failure is not None:
             raise self._failure
 
@@ -243,7 +247,7 @@ class Service:
             case Kind.PUSH:
                 self._merger.push(peer, event)
             case Kind.PULL:
-                self.send_model(peer, event.request)
+                send_model(self, peer, event.request)
             case Kind.INIT:
                 self._seeding.init(peer, event)
             case Kind.SEED:
@@ -259,34 +263,6 @@ class Service:
                 pass
             case _:
                 raise AssertionError(f"session let {event.kind!r} through")
-
-    def send_model(self, peer: Peer, request: int, taken: Taken | None = None) -> None:
-        """Send the newest model in answer to a request, which a push opened if it was ``taken``."""
-        if peer.connection.closed or peer.member is None:
-            return
-        worker = peer.member.worker
-        try:
-            table = self.store.require()
-            if not self.engine.is_member(worker):
-                raise NotMember(f"worker {worker} has left")
-        except Refused as error:
-            peer.refuse(request, error)
-            return
-        version = self.engine.version
-        work = self.engine.work_of(worker)
-        model = Model(
-            version=version,
-            staleness=taken.staleness if taken else 0,
-            n_merged=taken.n_merged if taken else 0,
-            parts=len(table.buckets),
-            done=self.rounds is not None and version >= self.rounds,
-            min_steps=work.min_steps,
-            max_steps=work.max_steps,
-        )
-        head = peer.session.send(Kind.MODEL, model, request=request)
-        reply = self.store.model(peer.session, request, version)
-        reply.frames.insert(0, (head, ()))
-        peer.queue(reply)
 
     def feed(self, event: EngineEvent) -> None:
         """Tell the engine what happened and do what it says."""

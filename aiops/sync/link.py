@@ -6,34 +6,25 @@ flat vector and one that takes it over, and knows no framework.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import logging
-import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from aiops.errors import (
-    AiopsError,
-    ConfigError,
-    ConnectionLost,
-    DeadlineExceeded,
-    Refused,
-)
+from aiops.errors import AiopsError, ConfigError, ConnectionLost, DeadlineExceeded
+from aiops.sync.flight import Flight, newest
 from aiops.sync.thread import LoopThread
 from aiops.types import TensorSpec
 from aiops.worker.client import Client
 from aiops.worker.count import whole
-from aiops.worker.machine import Move, Overlap, Rule, Update, Vector
+from aiops.worker.machine import Move, Overlap, Rule, Vector
 from aiops.worker.meter import Meter
-from aiops.worker.overlap import exchange
 from aiops.worker.ticket import Snapshot
 
 log = logging.getLogger("aiops.worker")
@@ -94,7 +85,7 @@ class Link:
             raise ConfigError(
                 f"merge {rule.merge!r} is for overlapped workers, this server's rounds are blocking"
             )
-        self._x, self._new = snapshot.flat, np.empty_like(snapshot.flat)
+        self._x = snapshot.flat
         self._scatter(self._x)
         if not exact:
             self._gather(self._x)
@@ -109,8 +100,7 @@ class Link:
             max_steps=policy.max_steps,
             accumulated=client.table.accumulated,
         )
-        self._arrived = threading.Event()
-        self._flying: Future[None] | None = None
+        self._flight = Flight(self._thread, client, self._machine, np.empty_like(self._x))
         self._since = time.perf_counter()
         self.meter = Meter(self._since)
         # A script that forgets to close still says goodbye, or a blocking round would wait for its lease.
@@ -223,7 +213,7 @@ class Link:
             raise ConnectionLost("the link is closed")
 
     def _boundary(self, move: Move) -> bool:
-        self._raise_lost()
+        self._flight.check()
         if move is Move.COMPUTE:
             return False
         if move is Move.WAIT:
@@ -260,11 +250,7 @@ class Link:
             self._load()
         if update is not None:
             self.meter.pushing(time.perf_counter(), n_steps=update.n_steps)
-            self._fly(self._exchange(update))
-
-    def _fly(self, work: Coroutine[Any, Any, None]) -> None:
-        self._flying = self._thread.submit(work)
-        self._flying.add_done_callback(lambda _: self._arrived.set())
+            self._flight.push(update, self.meter)
 
     def _load(self) -> None:
         self._scatter(self._x)
@@ -272,83 +258,28 @@ class Link:
             self._gather(self._x)
             self._machine.rebase(self._x)
 
-    async def _exchange(self, update: Update) -> None:
-        snapshot, merged = await exchange(self._client, update, self._new, self.meter)
-        self._machine.deliver(snapshot, at=time.perf_counter(), merged=merged)
-
-    # The server would not have the last push: begin anew from whatever it holds now.
-    async def _recover(self) -> None:
-        snapshot = await self._client.pull_flat(self._new)
-        self._machine.deliver(snapshot, at=time.perf_counter(), merged=False)
-
     # Stand still until the model is here, and say so: overlapped workers without a largest number of steps never do.
     def _wait(self) -> None:
         start = time.perf_counter()
-        self._wait_until(None)
+        self._flight.wait(None)
         self.meter.waited(start, time.perf_counter())
-
-    def _wait_until(self, deadline: float | None) -> None:
-        start = time.perf_counter()
-        # The event of an earlier model may still be set, or be set late: the mailbox decides.
-        while self._machine.mail is None:
-            self._raise_lost()
-            left_s = None if deadline is None else max(0.0, deadline - time.perf_counter())
-            if not self._arrived.wait(left_s):
-                waited_s = time.perf_counter() - start
-                raise DeadlineExceeded(
-                    "the model",
-                    peer="the server",
-                    waited_s=waited_s,
-                    moved_bytes=self._client.received_bytes,
-                )
-            self._arrived.clear()
-
-    def _raise_lost(self) -> None:
-        if self._flying is None or not self._flying.done():
-            return
-        if self._flying.cancelled():
-            raise ConnectionLost("the link was closed while a push was under way")
-        error = self._flying.exception()
-        if error is None:
-            return
-        if isinstance(error, Refused):
-            # Told once; the connection is as good as before.
-            self._fly(self._recover())
-        raise error
 
     # Bring what is not yet pushed into the global model, and the global model into the module.
     def _flush(self, timeout_s: float) -> None:
         deadline = time.perf_counter() + timeout_s
         try:
             if self._machine.under_way:
-                self._wait_until(deadline)
+                self._flight.wait(deadline)
             mail = self._machine.mail
             if self._machine.n_steps and not (mail is not None and mail.done):
                 self._push()
                 if self._machine.under_way:
-                    self._wait_until(deadline)
+                    self._flight.wait(deadline)
         except DeadlineExceeded as error:
             log.info("closing without the last push merged: %s", error)
         mail = self._machine.mail
-        newest = mail if mail is not None else self._thread.run(self._newest(timeout_s))
-        self._scatter(newest.flat)
-
-    # However long it takes, as long as something comes from the server.
-    async def _newest(self, patience_s: float) -> Snapshot:
-        ticket = self._client.pull_flat()
-        while True:
-            came = self._client.received_bytes
-            try:
-                async with asyncio.timeout(patience_s):
-                    return await ticket
-            except TimeoutError:
-                if self._client.received_bytes == came:
-                    raise DeadlineExceeded(
-                        "the newest model",
-                        peer="the server",
-                        waited_s=patience_s,
-                        moved_bytes=came,
-                    ) from None
+        model = mail if mail is not None else self._thread.run(newest(self._client, timeout_s))
+        self._scatter(model.flat)
 
 
 def _close_at_exit(link: weakref.ref[Link]) -> None:

@@ -78,9 +78,10 @@ class FlatClient:
             welcome = await self._link.greeted()
             codec = self._make_codec(welcome.policy.codec)
         except BaseException:
-            await self._link.leave()
-            await _end(self._keeper)
-            self._close_lanes()
+            try:
+                await self._link.leave()
+            finally:
+                await self._end(self._keeper)
             raise
         self.version = Version(welcome.version)
         self._pusher = Pusher(self._link, codec, self._make_codec("dense"), self._sequences)
@@ -102,8 +103,7 @@ class FlatClient:
             await self._link.leave()
         finally:
             self._pusher.close()
-            await _end(self._pushing, self._keeper)
-            self._close_lanes()
+            await self._end(self._pushing, self._keeper)
 
     @property
     def worker(self) -> int:
@@ -230,9 +230,16 @@ class FlatClient:
         """
         self._pusher.restore(residuals)
 
-    def _close_lanes(self) -> None:
-        for lane in self._lanes:
-            lane.close()
+    # Whoever cancels this waits for the tasks all the same, which have been cancelled by then.
+    async def _end(self, *tasks: asyncio.Task[None]) -> None:
+        for task in tasks:
+            task.cancel()
+        try:
+            # A bug's exception is not lost: it failed every open ticket.
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            for lane in self._lanes:
+                lane.close()
 
     def _received(self, snapshot: Snapshot) -> None:
         self.version = max(self.version, snapshot.version)
@@ -243,10 +250,3 @@ def _count(name: str, value: int) -> int:
     if number is None:
         raise LocalProtocolError(f"{name} is {value!r}, it must be a whole number >= 0")
     return number
-
-
-async def _end(*tasks: asyncio.Task[None]) -> None:
-    for task in tasks:
-        task.cancel()
-    # A bug's exception is not lost: it failed every open ticket.
-    await asyncio.gather(*tasks, return_exceptions=True)

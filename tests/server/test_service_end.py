@@ -177,6 +177,24 @@ async def test_a_cancelled_server_ends_cleanly_and_its_workers_notice(hand):
     assert house.server.service.pool.outstanding == 0
 
 
+async def test_a_server_that_is_cancelled_again_and_again_lets_go_of_everything(hand):
+    house = cluster(min_workers=9)
+    await house.start()
+    for _ in range(3):
+        worker = await hand(house)
+        await worker.send_push(1, ONES)
+    waiting = asyncio.ensure_future(house.server.version_after(0))
+    await asyncio.sleep(0.1)
+    while not house.server._main.done():
+        house.server._main.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(AiopsError, match="the server ended at version 0"):
+        await waiting
+    await worker.lost
+    await house.server._listener.close()
+    assert house.server.service.pool.outstanding == 0
+
+
 async def test_a_waiting_caller_that_is_cancelled_leaves_the_server_running(hand):
     async with cluster() as house:
         with pytest.raises(TimeoutError):

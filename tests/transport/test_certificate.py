@@ -100,6 +100,12 @@ def test_a_worker_always_checks_the_server_and_shows_itself_only_with_a_certific
         client_context(Tls(key=files["key"]))
 
 
+def test_neither_end_shakes_hands_again_on_a_connection_that_stands(files):
+    # OpenSSL 3 refuses a client's wish by itself, 1.1.1 grants it; a client grants a server's in both.
+    assert server_context(Tls(cert=files["both"])).options & ssl.OP_NO_RENEGOTIATION
+    assert client_context(Tls(ca=files["ca"])).options & ssl.OP_NO_RENEGOTIATION
+
+
 def test_a_context_of_ones_own_is_taken_as_it_is_unless_it_is_of_the_other_end():
     mine, theirs = (
         ssl.SSLContext(kind) for kind in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)

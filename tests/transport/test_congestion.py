@@ -118,3 +118,19 @@ def test_what_is_queued_is_bounded_on_loopback_alone(peer, bounded):
     sock.setsockopt = lambda level, option, value: options.append((option, value))
     congestion.bound_queue(sock)
     assert options == ([(socket.SO_SNDBUF, congestion.QUEUE_BYTES)] if bounded else [])
+
+
+async def test_both_ends_of_a_connection_over_loopback_queue_no_more_than_that():
+    # What the kernel makes of it.
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, congestion.QUEUE_BYTES)
+        bounded = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    network, made = TcpNet(), []
+    listener = await network.listen(Inbox, made=lambda *both: made.append(both[1]), **OPTIONS)
+    connection = await network.connect(Inbox, **OPTIONS)
+    await until(lambda: made)
+    for end in (connection, made[0]):
+        sock = end._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == bounded
+        end.abort()
+    await listener.close()

@@ -138,6 +138,24 @@ async def test_a_slow_peer_that_moves_is_not_given_up():
             await sending
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell what is on its way")
+async def test_what_the_kernel_delivers_is_progress_before_it_takes_any_more():
+    async with raw_peer() as (_, connection, peer):
+        sending = asyncio.create_task(connection.send([bulk(1)]))
+        await stalled(connection)
+        # The loop does not turn meanwhile, so nothing more can be written.
+        written, before = connection.sent_bytes, connection._backlog()
+        peer.settimeout(5.0)
+        taken = 0
+        while taken < 256 * 1024:
+            taken += len(peer.recv(64 * 1024))
+        assert connection.sent_bytes == written
+        assert connection._backlog() < before
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+
+
 async def test_what_is_overwritten_after_a_raw_write_is_torn_so_that_the_tear_test_can_fail():
     source = filled(32 * MIB, 1)
     keeps_views = sys.version_info >= (3, 12) or not isinstance(

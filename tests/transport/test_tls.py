@@ -11,7 +11,7 @@ from aiops.errors import BadHandshake, ConnectFailed, ConnectionLost, Rejected
 from aiops.transport import tcp
 from aiops.transport.certificate import Tls, client_context, server_context
 from aiops.transport.lane import Lane
-from aiops.transport.tls import RECEIVE_BYTES
+from aiops.transport.tls import OWED_BYTES, RECEIVE_BYTES
 from tests.certificates import Authority, contexts, expired
 from tests.transport.kit import MIB, OPTIONS, Inbox, accepting, filled, ping, tensor, until
 
@@ -364,3 +364,35 @@ async def test_no_connection_under_tls_uses_a_lane():
         await connection.send([tensor(1, filled(4 * MIB, 1))])
         await far.received(1)
         assert lane._thread is None
+
+
+class Owing:
+    """An engine that has something to answer to whatever it reads, as to a key update."""
+
+    def __init__(self, stream):
+        self._tls, self._outgoing = stream._tls, stream._outgoing
+
+    def __getattr__(self, name):
+        return getattr(self._tls, name)
+
+    def read(self, *args):
+        got = self._tls.read(*args)
+        self._outgoing.write(bytes(64 * 1024))
+        return got
+
+
+async def test_a_peer_that_asks_for_answers_and_reads_none_is_owed_no_more_than_a_limit():
+    served, dialled = contexts()
+    async with pair(served, dialled) as (near, connection, far, other):
+        connection._transport._beneath.pause_reading()
+        stream = other._transport
+        stream._tls = Owing(stream)
+        owed = 0
+        while not far.losses and owed < 2 * OWED_BYTES:
+            owed = max(owed, stream.get_write_buffer_size())
+            connection.post(ping(1))
+            await asyncio.sleep(0.001)
+        assert OWED_BYTES // 2 < owed <= OWED_BYTES
+        assert "TLS failed: the peer does not read" in str(await far.lost())
+        connection._transport._beneath.resume_reading()
+        await near.lost()
