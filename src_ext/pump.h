@@ -6,12 +6,17 @@
 #include <errno.h>
 #include <poll.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/socket.h>
 #include <time.h>
 
 #ifndef MSG_NOSIGNAL /* macOS has none: Python ignores SIGPIPE */
 #define MSG_NOSIGNAL 0
 #endif
+
+/* aiops.wire.reader says why, and which calls are long enough to be worth it. */
+#define AIOPS_PUMP_ALIGN 64
+#define AIOPS_PUMP_LONG (32 * 1024)
 
 /* What a job's error is when its peer has closed. */
 #define AIOPS_PUMP_EOF (-1)
@@ -41,6 +46,9 @@ static int aiops_pump_step(aiops_pump_job *job, ptrdiff_t most)
         job->ready = 0;
         return 1;
     }
+    /* A short call to an aligned address first: from some others the kernel copies at a quarter of the speed. */
+    if (!job->sends && wanted >= AIOPS_PUMP_LONG && ((uintptr_t)job->at & (AIOPS_PUMP_ALIGN - 1)))
+        wanted = AIOPS_PUMP_ALIGN - (ptrdiff_t)((uintptr_t)job->at & (AIOPS_PUMP_ALIGN - 1));
     n = job->sends ? send(job->fd, job->at, (size_t)wanted, MSG_NOSIGNAL)
                    : recv(job->fd, job->at, (size_t)wanted, 0);
     if (n > 0) {

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from aiops.buffers import Block
 from aiops.kernels import first_nonfinite, merge_checked
-from aiops.wire.reader import NOTHING, Landing
+from aiops.wire.reader import NOTHING, Landing, aligned
 
 # A chunk and what is merged with it stay in a second-level cache of 1-2 MiB. Half and double of it measure the same
 # within the noise; a quarter spends its time on calls.
@@ -54,7 +54,7 @@ class Intake(Landing):
         """Return what is missing of the present chunk."""
         within = self._at % CHUNK_BYTES
         start = self._at - within
-        end = min(start + CHUNK_BYTES, self._size)
+        end = aligned(self._at, min(start + CHUNK_BYTES, self._size))
         if self.passing:
             return self._memory[within : end - start]
         return self._memory[self._at : end]

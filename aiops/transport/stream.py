@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from aiops.errors import AiopsError, ConnectionLost, DeadlineExceeded, ProtocolError
 from aiops.transport.base import Outgoing, Receiver
 from aiops.wire.frame import Frame
-from aiops.wire.reader import FrameReader
+from aiops.wire.reader import ALIGN_BYTES, FrameReader
 
 # One flush per segment keeps the stock loop from moving its whole backlog at each partial send, and bounds what is
 # lent to the transport at a time.
@@ -287,6 +287,9 @@ def _large(
     rest: list[memoryview] = []
     for view in (memoryview(head), *views):
         room = STAGED_BYTES - len(stage)
+        if len(view) > room:
+            # What follows is received where the front ends: see there.
+            room -= room % ALIGN_BYTES
         stage += view[:room]
         rest += [view[at : at + segment_bytes] for at in range(room, len(view), segment_bytes)]
     yield bytes(stage), False

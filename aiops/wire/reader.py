@@ -28,6 +28,13 @@ STAGE_BYTES = 2 * (CONTROL_BYTES + HEADER_BYTES)
 # One receive call fills at most this much: it stays in the second-level cache for whoever reads it next.
 CHUNK_BYTES = 256 * 1024
 
+# The kernel copies to where this divides the offset, or it may take four times as long: 100 MB received at offsets that
+# were 9 or 23 above it took 34 ms of CPU time, at any multiple 8 to 9 (AMD EPYC, rep movsb).
+ALIGN_BYTES = 64
+
+# A piece this small is not worth a call of its own to get there.
+LEAST_ALIGNED_BYTES = 32 * 1024
+
 # What nobody finds in a cache any more when the last of it has come.
 UNCACHED_BYTES = 8 * 1024 * 1024
 
@@ -58,7 +65,7 @@ class Landing:
 
     def room(self, most: int = CHUNK_BYTES) -> memoryview:
         """Return writable memory for at most ``most`` bytes that come next; never empty while some are due."""
-        return self.payload[self._at : self._at + most]
+        return self.payload[self._at : aligned(self._at, min(self._at + most, len(self.payload)))]
 
     def filled(self, n: int) -> None:
         """Take note that the first ``n`` bytes of the last room were written."""
@@ -82,6 +89,12 @@ class Landing:
         if self.loan is not None:
             self.loan.release()
             self.loan = None
+
+
+def aligned(start: int, end: int) -> int:
+    """Return where to stop first on the way from one offset to another: before a long way, where it is aligned."""
+    odd = -start % ALIGN_BYTES
+    return start + odd if odd and end - start >= LEAST_ALIGNED_BYTES else end
 
 
 Place: TypeAlias = Callable[[Header], "Landing | None"]

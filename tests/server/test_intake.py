@@ -118,3 +118,13 @@ def test_a_bad_value_is_found_where_it_is(pool, ways, place, drafted, weight):
     assert not draft.complete
     landing.give_up()
     fresh.release()
+
+
+@pytest.mark.parametrize("passing", [False, True])
+def test_before_a_long_way_it_asks_for_what_brings_it_to_an_aligned_offset(pool, passing):
+    landing = intake(pool, passing=passing)
+    landing.filled(1004)
+    assert len(landing.room()) == 1024 - 1004
+    landing.filled(1024 - 1004)
+    assert len(landing.room()) == CHUNK_BYTES - 1024
+    landing.give_up()

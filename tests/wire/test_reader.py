@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from aiops.buffers import BufferPool
 from aiops.errors import BadHandshake, FrameTooLarge, RemoteProtocolError
 from aiops.wire.frame import CONTROL_BYTES, HEADER_BYTES, MAGIC, Header, Kind, frame_bytes
-from aiops.wire.reader import BULK, CHUNK_BYTES, STAGE_BYTES, FrameReader, Landing
+from aiops.wire.reader import (
+    BULK,
+    CHUNK_BYTES,
+    LEAST_ALIGNED_BYTES,
+    STAGE_BYTES,
+    FrameReader,
+    Landing,
+)
 
 LIMIT = 1 << 30
 
@@ -203,6 +210,16 @@ def test_a_bulk_payload_lands_in_the_memory_that_was_chosen_without_a_stop_on_th
         assert len(room) == CHUNK_BYTES
         done = list(reader.buffer_updated(len(room)))
     assert done[0].payload.obj is own
+
+
+def test_before_a_long_way_a_landing_asks_for_what_brings_it_to_an_aligned_offset():
+    landing = Landing(memoryview(bytearray(CHUNK_BYTES)))
+    landing.filled(1001)
+    assert len(landing.room()) == 1024 - 1001
+    landing.filled(1024 - 1001)
+    assert len(landing.room()) == CHUNK_BYTES - 1024
+    landing.filled(CHUNK_BYTES - 1024 - LEAST_ALIGNED_BYTES + 1)
+    assert len(landing.room()) == LEAST_ALIGNED_BYTES - 1
 
 
 def test_a_landing_gives_as_much_room_as_is_asked_for_and_due():
