@@ -5,9 +5,12 @@ A transport knows frames as bytes and where to put them; it knows no message and
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
+from aiops.errors import ConnectionLost, TransportError
 from aiops.wire.frame import Frame, Header
 from aiops.wire.reader import Landing
 
@@ -113,3 +116,20 @@ def address(name: object) -> str:
         host, port = name[0], name[1]
         return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
     return "unknown peer"
+
+
+def reason(error: OSError, timeout_s: float = 0.0) -> str:
+    """Return why the system refused something, plainly; ``timeout_s`` is how long we waited for nothing."""
+    if error.errno is None:
+        ours = isinstance(error, TimeoutError)
+        return f"no answer in {timeout_s:g} s" if ours else str(error)
+    # Loops add to the text of an error; the number says it plainly. A failed look-up numbers its reasons by itself.
+    plain = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno)
+    return plain or str(error)
+
+
+def translated(error: Exception, what: str) -> Exception:
+    """Return an OSError as the TransportError that it is to our users, and other errors as they are."""
+    if isinstance(error, OSError) and not isinstance(error, TransportError):
+        return ConnectionLost(f"{what}: {reason(error)}")
+    return error

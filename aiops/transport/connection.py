@@ -1,20 +1,16 @@
-"""One TCP connection on any asyncio loop: ``asyncio.BufferedProtocol`` around a FrameReader, with lanes for bulk.
-
-The one place where OSError becomes TransportError.
-"""
+"""One TCP connection on any asyncio loop: ``asyncio.BufferedProtocol`` around a FrameReader, with lanes for bulk."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import sys
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict, cast
 
-from aiops.errors import BadHandshake, ConnectionLost, TransportError
-from aiops.transport.base import Receiver, address
+from aiops.errors import BadHandshake, ConnectionLost
+from aiops.transport.base import Receiver, address, translated
 from aiops.transport.congestion import bound_queue, choose, in_force
 from aiops.transport.lane import Lane, Receive, Send
 from aiops.transport.laned import LANE_BYTES, LanedConnection
@@ -149,14 +145,7 @@ class TcpConnection(LanedConnection, asyncio.BufferedProtocol):
         self._account()
         self._incoming = None
         if error is not None:
-            lost = f"connection to {self.peer} was lost {self._where()}"
-            closed = f"{self.peer} closed the connection {self._where()}"
-            self.abort(
-                ConnectionLost(closed) if isinstance(error, EOFError) else translated(error, lost)
-            )
-            if not isinstance(error, EOFError | OSError):
-                # A bug of the receiver's, as in what it does with a frame: the loop reports it.
-                raise error
+            self._fail(error)
             return
         self._dispatch(self._reader.landed(size))
         self._hand_over()
@@ -175,7 +164,7 @@ class TcpConnection(LanedConnection, asyncio.BufferedProtocol):
     def _went(self, error: Exception | None) -> None:
         self._outgoing = None
         if error is not None:
-            self.abort(translated(error, f"connection to {self.peer} was lost"))
+            self._fail(error)
             return
         self._resume()
 
@@ -216,20 +205,3 @@ def _unacknowledged(fd: int) -> int:
         return int.from_bytes(fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
     except OSError:
         return 0
-
-
-def reason(error: OSError, timeout_s: float = 0.0) -> str:
-    """Return why the system refused something, plainly; ``timeout_s`` is how long we waited for nothing."""
-    if error.errno is None:
-        ours = isinstance(error, TimeoutError)
-        return f"no answer in {timeout_s:g} s" if ours else str(error)
-    # Loops add to the text of an error; the number says it plainly. A failed look-up numbers its reasons by itself.
-    plain = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno)
-    return plain or str(error)
-
-
-def translated(error: Exception, what: str) -> Exception:
-    """Return an OSError as the TransportError that it is to our users, and other errors as they are."""
-    if isinstance(error, OSError) and not isinstance(error, TransportError):
-        return ConnectionLost(f"{what}: {reason(error)}")
-    return error

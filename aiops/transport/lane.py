@@ -8,6 +8,7 @@ Its pump moves the bytes; the lane hears when a landing's room is full or a move
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import threading
@@ -35,7 +36,7 @@ class Move(Protocol):
     """One payload on its way.
 
     Attributes:
-        sock: Something non-blocking that belongs to this move alone; the lane closes it.
+        sock: Something non-blocking that nobody else closes before the move is over; the lane closes it then.
         sends: Whether the lane watches it for room, instead of for bytes.
         left: Bytes that are not moved yet.
         over: Whether the lane touches it no more.
@@ -119,6 +120,8 @@ class Lane:
         self._coming: deque[Move] = deque()
         self._moving: dict[int, Move] = {}
         self._closing = False
+        # Whether the thread has ended by itself.
+        self._failed = False
         # Held while the lane may touch the memory of a move.
         self._step = threading.Lock()
         # Cleared while somebody waits for the lock, which a busy lane would take again before them.
@@ -129,17 +132,19 @@ class Lane:
         self._waker: socket.socket
 
     def start(self, move: Move) -> None:
-        """Take a move on."""
+        """Take a move on.
+
+        Raises:
+            OSError: The system has no descriptors or no thread for the lane; the move is over, and nobody else is told.
+        """
         self._coming.append(move)
-        if self._thread is None:
-            self._closing = False
-            self._woken, self._waker = socket.socketpair()
-            self._waker.setblocking(False)
-            self._pump = Pump(self._woken, most_bytes=CALL_BYTES, stay_s=STAY_S)
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
-        else:
+        if self._failed:
+            # Once its thread is gone, what it has told nobody of is still here.
+            self.close()
+        if self._thread is not None:
             self._wake()
+        elif self._coming:
+            self._begin()
 
     def stop(self, move: Move) -> bool:
         """End a move: once this returns the lane does not touch its memory any more, and tells nobody.
@@ -177,6 +182,27 @@ class Lane:
             self._woken.close()
             self._waker.close()
 
+    # Start the thread, or be as before.
+    def _begin(self) -> None:
+        try:
+            self._woken, self._waker = socket.socketpair()
+            self._waker.setblocking(False)
+            self._pump = Pump(self._woken, most_bytes=CALL_BYTES, stay_s=STAY_S)
+            self._closing = self._failed = False
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # there can be no more threads
+                self._woken.close()
+                self._waker.close()
+                raise OSError(errno.EAGAIN, str(error)) from None
+        except OSError:
+            move = self._coming.pop()
+            move.over = True
+            move.sock.close()
+            raise
+        self._thread = thread
+
     # Have the lane look at what has changed.
     def _wake(self) -> None:
         self._pump.halt()
@@ -184,25 +210,48 @@ class Lane:
             self._waker.send(b"\0")
 
     def _run(self) -> None:
-        while not self._closing:
-            if not self._moving and not self._coming:
-                # Without the lock: nobody has to wake a lane that does nothing.
-                self._woken.recv(4096)
-            self._free.wait()
-            with self._step:
-                self._serve()
+        try:
+            while not self._closing:
+                if not self._moving and not self._coming:
+                    # Without the lock: nobody has to wake a lane that does nothing.
+                    self._woken.recv(4096)
+                self._free.wait()
+                with self._step:
+                    self._serve()
+        except Exception as error:
+            self._fail(error)
         # The next thread has a pump of its own, which knows none of them.
         for move in list(self._moving.values()):
             self._forget(move)
         while self._coming:
             self._coming.popleft().sock.close()
 
+    # No move is to blame, as when the system is short of descriptors: all are told, and the next has another thread.
+    def _fail(self, error: Exception) -> None:
+        with self._step:
+            # Before the last look at what is coming: who comes later than that sees it.
+            self._failed = True
+            told = list(self._moving.values())
+            for move in told:
+                self._forget(move)
+            while self._coming:
+                told.append(self._coming.popleft())
+                told[-1].sock.close()
+            for move in told:
+                if not move.over:
+                    move.over = True
+                    move.done(error)
+        if not told:
+            raise error
+
     # A method of its own, so that no name of it holds on to a move while the lane waits for the next.
     def _serve(self) -> None:
         # What others ask for from here on halts the pump; what they asked for before is looked at here.
         self._pump.resume()
         while self._coming:
-            self._take_on(self._coming.popleft())
+            # It stays until the pump has it, so that one that cannot be taken on is not forgotten.
+            self._take_on(self._coming[0])
+            self._coming.popleft()
         if self._moving and self._free.is_set() and not self._closing:
             for fd, n, error in self._pump.run():
                 self._went(self._moving[fd], fd, n, error)

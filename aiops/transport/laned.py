@@ -6,7 +6,8 @@ import contextlib
 import sys
 from collections.abc import Callable, Sequence
 
-from aiops.transport.base import Receiver
+from aiops.errors import AiopsError, ConnectionLost
+from aiops.transport.base import Receiver, translated
 from aiops.transport.lane import Done, Lane, Move
 from aiops.transport.stream import SEGMENT_BYTES, StreamConnection
 from aiops.wire.reader import Landing
@@ -80,12 +81,28 @@ class LanedConnection(StreamConnection):
     def _begin_incoming(self, lane: Lane, move: Move) -> None:
         self._incoming, self._due = (lane, move), move.left
         self._read_or_not()
-        lane.start(move)
+        self._start(lane, move)
 
     def _begin_outgoing(self, lane: Lane, move: Move) -> None:
         self._outgoing = (lane, move)
         self._pause()
-        lane.start(move)
+        self._start(lane, move)
+
+    def _start(self, lane: Lane, move: Move) -> None:
+        try:
+            lane.start(move)
+        except OSError as error:
+            self._fail(error)
+
+    # End the connection with what has stopped a lane.
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, EOFError):
+            self.abort(ConnectionLost(f"{self.peer} closed the connection {self._where()}"))
+            return
+        self.abort(translated(error, f"connection to {self.peer} was lost {self._where()}"))
+        if not isinstance(error, AiopsError | OSError):
+            # A bug of the receiver's, as in what it does with a frame: the loop reports it.
+            raise error
 
     # Bytes that the outgoing lane has yet to move.
     def _outgoing_bytes(self) -> int:

@@ -144,7 +144,7 @@ class ShmConnection(LanedConnection):
         self._account()
         self._incoming = None
         if error is not None:
-            self.abort(error)
+            self._fail(error)
             return
         self._dispatch(self._reader.landed(self._size))
         self._read_or_not()
@@ -214,7 +214,7 @@ class ShmConnection(LanedConnection):
     def _went(self, error: Exception | None) -> None:
         self._outgoing = None
         if error is not None:
-            self.abort(error)
+            self._fail(error)
             return
         self._resume()
 

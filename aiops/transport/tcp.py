@@ -20,10 +20,9 @@ from aiops.errors import (
     ConnectFailed,
     Rejected,
 )
-from aiops.transport.base import Receiver, address
+from aiops.transport.base import Receiver, address, reason
 from aiops.transport.connection import Options as Options
 from aiops.transport.connection import TcpConnection as TcpConnection
-from aiops.transport.connection import reason
 
 if TYPE_CHECKING:
     import ssl

@@ -1,8 +1,11 @@
 """Lanes: every byte to its place, none after a stop, and the loop answers meanwhile."""
 
 import contextlib
+import errno
+import os
 import socket
 import struct
+import sys
 import threading
 import time
 import weakref
@@ -10,7 +13,9 @@ import weakref
 import numpy as np
 import pytest
 
+from aiops.transport import lane as lane_module
 from aiops.transport.lane import CALL_BYTES, STAY_S, Lane, Receive, Send
+from aiops.transport.pump import PurePump
 from aiops.wire.reader import CHUNK_BYTES, Landing
 from tests.transport.kit import MIB
 from tests.transport.lanes import LARGE, WAIT_S, Told, array, drain, soon, turn, view
@@ -322,3 +327,49 @@ def test_a_lane_with_nothing_to_do_holds_on_to_no_memory(lane, pair):
 def test_a_lane_may_be_closed_before_it_began_and_twice(lane):
     lane.close()
     lane.close()
+
+
+class BrokenPump(PurePump):
+    def run(self):
+        raise OSError(errno.EMFILE, "no descriptors")
+
+
+def test_a_lane_that_cannot_watch_tells_every_move_and_has_another_thread_for_the_next(
+    lane, pair, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(lane_module, "Pump", BrokenPump)
+        ends = []
+        for _ in range(8):
+            (ours, _), told = pair(), Told()
+            lane.start(Receive(ours, Landing(view(array(8))), 8, told))
+            ends.append((ours, told))
+        for ours, told in ends:
+            assert told.wait().errno == errno.EMFILE
+            assert (told.nothing, ours.fileno()) == (True, -1)
+        soon(lambda: lane._failed)
+    turn(lane, pair)
+
+
+@pytest.mark.parametrize("missing", ["descriptors", "threads"])
+def test_a_lane_that_cannot_begin_says_so_and_is_as_it_was(lane, pair, monkeypatch, missing):
+    (ours, _), told = pair(), Told()
+
+    def refuse(*_):
+        if missing == "threads":
+            raise RuntimeError("can't start new thread")
+        raise OSError(errno.EMFILE, "no descriptors")
+
+    before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+    with monkeypatch.context() as patch:
+        if missing == "threads":
+            patch.setattr(threading.Thread, "start", refuse)
+        else:
+            patch.setattr(socket, "socketpair", refuse)
+        move = Receive(ours, Landing(view(array(8))), 8, told)
+        with pytest.raises(OSError, match=r"descriptors|thread"):
+            lane.start(move)
+    assert (move.over, told.nothing, ours.fileno()) == (True, True, -1)
+    if before:
+        assert len(os.listdir("/proc/self/fd")) == before - 1
+    turn(lane, pair)
