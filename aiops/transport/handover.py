@@ -37,10 +37,16 @@ _DESCRIPTORS = 5
 
 
 class Bell:
-    """A counter in the kernel that wakes who waits for it; owns its descriptor."""
+    """A counter in the kernel that wakes who waits for it.
 
-    def __init__(self, fd: int) -> None:
+    Args:
+        fd: Its descriptor, an eventfd's.
+        owned: Whether :meth:`close` closes it.
+    """
+
+    def __init__(self, fd: int, *, owned: bool = True) -> None:
         self._fd = fd
+        self._owned = owned
 
     def ring(self, n: int) -> None:
         """Add ``n`` > 0 to what the other side will hear.
@@ -60,18 +66,18 @@ class Bell:
         except BlockingIOError:
             return 0
 
-    def dup(self) -> Bell:
-        """Return the same bell with a descriptor of its own."""
-        return Bell(os.dup(self._fd))
+    def lent(self) -> Bell:
+        """Return the same bell for who is done with it before it is closed, and leaves that to its owner."""
+        return Bell(self._fd, owned=False)
 
     def fileno(self) -> int:
         """Return the descriptor."""
         return self._fd
 
     def close(self) -> None:
-        """Close the descriptor; idempotent."""
+        """Close the descriptor, if it is owned; idempotent."""
         fd, self._fd = self._fd, -1
-        if fd >= 0:
+        if fd >= 0 and self._owned:
             os.close(fd)
 
 
@@ -147,7 +153,9 @@ def hand_over(sock: socket.socket, ring_bytes: int = RING_BYTES) -> Link:
         # Its pages come when the ring first gets to them: all at once they would hold the loop up for 10 ms.
         os.ftruncate(fd, 2 * ring_bytes)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-        out, into = _ways(fd, ring_bytes, bells, [_bell_fd() for _ in range(4)])
+        # Those that there are belong to the list already when another cannot be had.
+        bells.extend(_bell() for _ in range(_DESCRIPTORS - 1))
+        out, into = _ways(fd, ring_bytes, bells)
         greeting = _GREETING.pack(_MAGIC, ring_bytes)
         socket.send_fds(sock, [greeting], [fd, *(bell.fileno() for bell in bells)])
         return Link(sock, into, out, f"process {pid} on this machine")
@@ -180,8 +188,9 @@ def take_over(sock: socket.socket, peer: str) -> Link:
             raise ConnectFailed(f"{peer} hands {len(greeting)} bytes, {len(fds)} descriptors over")
         magic, ring_bytes = _GREETING.unpack(greeting)
         _check_greeting(magic.rstrip(b"\0"), ring_bytes, fds, peer)
-        rest, fds[1:] = fds[1:], []
-        into, out = _ways(fds[0], ring_bytes, bells, rest)
+        while len(fds) > 1:
+            bells.append(Bell(fds.pop(1)))
+        into, out = _ways(fds[0], ring_bytes, bells)
         return Link(sock, into, out, peer)
     except BaseException:
         for bell in bells:
@@ -207,15 +216,14 @@ def _check_greeting(magic: bytes, ring_bytes: int, fds: Sequence[int], peer: str
             raise ConnectFailed(f"{peer} hands something over that is no bell")
 
 
-# Map the file as the server sees it: its outward ring first. The bells own the descriptors from the first moment.
-def _ways(fd: int, ring_bytes: int, bells: list[Bell], fds: Sequence[int]) -> tuple[Way, Way]:
-    bells += [Bell(number) for number in fds]
+def _bell() -> Bell:
+    return Bell(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+
+
+# Map the file as the server sees it: its outward ring first.
+def _ways(fd: int, ring_bytes: int, bells: Sequence[Bell]) -> tuple[Way, Way]:
     memory = memoryview(mmap.mmap(fd, 2 * ring_bytes))
     return (
         Way(memory[:ring_bytes], bells[0], bells[1]),
         Way(memory[ring_bytes:], bells[2], bells[3]),
     )
-
-
-def _bell_fd() -> int:
-    return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

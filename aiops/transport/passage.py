@@ -62,7 +62,7 @@ class Fill:
     sends = False
 
     def __init__(self, outlet: Outlet, view: memoryview, done: Done) -> None:
-        self.sock: Bell = outlet.freed.dup()
+        self.sock: Bell = outlet.freed.lent()
         self.left = len(view)
         self.over = False
         self.done = done
@@ -86,7 +86,7 @@ class Drain:
     sends = False
 
     def __init__(self, inlet: Inlet, landing: Landing, size: int, done: Done) -> None:
-        self.sock: Bell = inlet.came.dup()
+        self.sock: Bell = inlet.came.lent()
         self.left = size
         self.over = False
         self.done = done

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import functools
 import gc
@@ -245,6 +246,27 @@ def test_what_is_no_bell_is_refused():
         os.close(fd)
 
 
+@pytest.mark.parametrize("left", range(5))
+def test_a_handover_that_runs_out_of_descriptors_keeps_none(monkeypatch, left):
+    made, make = [], os.eventfd
+
+    def run_out(*args):
+        if len(made) == left:
+            raise OSError(errno.EMFILE, "no descriptors")
+        made.append(make(*args))
+        return made[-1]
+
+    before = descriptors()
+    near, far = socket.socketpair()
+    with near, far:
+        monkeypatch.setattr(os, "eventfd", run_out)
+        if left == 4:
+            monkeypatch.setattr(socket, "send_fds", lambda *_: run_out())
+        with pytest.raises(OSError, match="descriptors"):
+            handover.hand_over(near)
+    assert descriptors() == before
+
+
 def test_the_memory_cannot_be_shrunk_by_either_end():
     near, far = socket.socketpair()
     link = handover.hand_over(near)
@@ -325,6 +347,22 @@ async def test_a_peer_that_writes_to_the_socket_is_hung_up_on():
         lost = await inbox.lost()
         assert isinstance(lost, RemoteProtocolError)
         assert "says nothing" in str(lost)
+
+
+async def test_lanes_need_no_descriptors_of_their_own(monkeypatch):
+    def refuse(_):
+        raise OSError(errno.EMFILE, "no descriptors")
+
+    with lanes() as some:
+        async with accepting(lanes=some) as (address, accepted):
+            near = Inbox()
+            connection = await nearest.connect_shared(address, lambda: near, lanes=some, **OPTIONS)
+            monkeypatch.setattr(os, "dup", refuse)
+            for key in range(3):
+                await connection.send([tensor(key, filled(4 * MIB, key))])
+            await accepted[0][0].received(3)
+            await connection.close()
+            await accepted[0][0].lost()
 
 
 # Peers that end.
