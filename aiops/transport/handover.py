@@ -23,7 +23,13 @@ from aiops.errors import ConnectFailed, RemoteProtocolError
 if sys.platform == "linux":
     import fcntl
 
-AVAILABLE = sys.platform == "linux" and hasattr(os, "eventfd")
+# A Python that was built for an old C library has only some of them.
+AVAILABLE = (
+    sys.platform == "linux"
+    and hasattr(os, "eventfd")
+    and hasattr(os, "memfd_create")
+    and hasattr(fcntl, "F_ADD_SEALS")
+)
 """Whether this system has all that it takes."""
 
 # One direction: eight of the longest records. In rings of half that size the two ends wait for each other more often

@@ -526,8 +526,23 @@ assert not nearest.AVAILABLE
 """
 
 
-async def test_other_systems_import_it_all_the_same():
-    child = await asyncio.create_subprocess_exec(sys.executable, "-c", ELSEWHERE)
+OLD = """
+import os, fcntl
+del {}
+from aiops.transport import nearest
+assert not nearest.AVAILABLE
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(ELSEWHERE, id="another system"),
+        *(OLD.format(name) for name in ("os.eventfd", "os.memfd_create", "fcntl.F_ADD_SEALS")),
+    ],
+)
+async def test_systems_that_lack_something_import_it_all_the_same(code):
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
     assert await child.wait() == 0
 
 
