@@ -92,7 +92,8 @@ class Connection(Protocol):
     async def close(self) -> None:
         """Wait for the sends under way, send what is posted, then end the connection; idempotent.
 
-        Over once this returns or raises; a cancelled close aborts. What the peer is sending at that time is lost.
+        Over once this returns or raises; a cancelled close aborts, and so does one whose last bytes the peer does not
+        take for the idle timeout. What the peer is sending at that time is lost.
         """
 
     def abort(self, error: Exception | None = None) -> None:

@@ -184,6 +184,7 @@ class TcpConnection(LanedConnection, asyncio.BufferedProtocol):
 
     def _shut(self, *, gently: bool) -> None:
         if gently:
+            self._parting = True
             self._transport.close()
             return
         # Loans end with an abort, but uvloop goes on writing from them until its next turn. Those bytes would be of

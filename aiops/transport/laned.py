@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from aiops.errors import AiopsError, ConnectionLost
 from aiops.transport.base import Receiver, translated
 from aiops.transport.lane import Done, Lane, Move
-from aiops.transport.stream import SEGMENT_BYTES, StreamConnection
+from aiops.transport.segment import SEGMENT_BYTES
+from aiops.transport.stream import StreamConnection
 from aiops.wire.reader import Landing
 
 # From here on a payload goes through a lane. Below, waking another thread costs more than moving the bytes: measure

@@ -17,7 +17,7 @@ from aiops.transport.handover import Link
 from aiops.transport.lane import Lane
 from aiops.transport.laned import LANE_BYTES, LanedConnection
 from aiops.transport.passage import Drain, Fill, Inlet, Outlet
-from aiops.transport.stream import SEGMENT_BYTES
+from aiops.transport.segment import SEGMENT_BYTES
 
 # What the loop takes from a ring before it looks at others.
 TURN_BYTES = 512 * 1024

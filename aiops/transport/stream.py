@@ -1,4 +1,4 @@
-"""The part of a connection that every byte stream shares: cutting frames into writes, and loans.
+"""The part of a connection that every byte stream shares: who sends when, loans, and how it ends.
 
 A subclass brings three things: ``_write`` (take bytes), ``_backlog`` (how many of them the peer has yet to take) and
 ``_shut`` (end the link, and all use of memory on loan). It reports back through ``_pause``, ``_resume``, ``_filled``
@@ -8,20 +8,15 @@ and ``_lost``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 
 from aiops.errors import AiopsError, ConnectionLost, DeadlineExceeded, ProtocolError
 from aiops.transport.base import Outgoing, Receiver
+from aiops.transport.segment import SEGMENT_BYTES, STAGED_BYTES, segments
 from aiops.wire.frame import Frame
-from aiops.wire.reader import ALIGN_BYTES, FrameReader
-
-# One flush per segment keeps the stock loop from moving its whole backlog at each partial send, and bounds what is
-# lent to the transport at a time.
-SEGMENT_BYTES = 256 * 1024
-
-# What is copied to leave together with its header in one write: one system call instead of two.
-STAGED_BYTES = 64 * 1024
+from aiops.wire.reader import FrameReader
 
 # Control frames that may wait for a frame boundary: far more than one peer's pings and answers.
 MAX_POSTED_BYTES = 1024 * 1024
@@ -56,6 +51,8 @@ class StreamConnection:
         self._paused = False
         self._waiter: asyncio.Future[None] | None = None
         self._error: Exception | None = None
+        # Said goodbye, which the peer may never read.
+        self._parting = False
         self._over = self._loop.create_future()
 
     @property
@@ -105,25 +102,29 @@ class StreamConnection:
     async def close(self) -> None:
         """Send what is posted, then end the connection."""
         try:
-            async with self._turn:
-                await self._flush_posted()
-                await self._drained()
-        except AiopsError:
-            # The connection is over already, and its receiver hears why.
-            pass
+            try:
+                async with self._turn:
+                    await self._flush_posted()
+                    await self._drained()
+            except AiopsError:
+                # The connection is over already, and its receiver hears why.
+                pass
+            if not self.closed:
+                self._end(None)
+                self._shut(gently=True)
+            await self._left()
         except asyncio.CancelledError:
             self.abort(ConnectionLost(f"closing the connection to {self.peer} was cancelled"))
             raise
-        if not self.closed:
-            self._end(None)
-            self._shut(gently=True)
-        await asyncio.shield(self._over)
 
     def abort(self, error: Exception | None = None) -> None:
-        """End the connection at once."""
+        """End the connection at once, in the middle of a goodbye too."""
         if not self.closed:
             self._end(error or ConnectionLost(f"connection to {self.peer} was aborted"))
-            self._shut(gently=False)
+        elif not self._parting:
+            return
+        self._parting = False
+        self._shut(gently=False)
 
     def _write(self, data: bytes | memoryview) -> None:
         raise NotImplementedError
@@ -172,9 +173,18 @@ class StreamConnection:
     def _lost(self, error: Exception | None) -> None:
         if not self.closed:
             self._end(error)
+        self._parting = False
         if not self._over.done():
             self._over.set_result(None)
             self._receiver.connection_lost(self._error)
+
+    # Wait for the end, and for a goodbye that does not leave no longer than for any other byte.
+    async def _left(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._idle_timeout_s):
+                await asyncio.shield(self._over)
+        self.abort()
+        await asyncio.shield(self._over)
 
     # Where in the stream of frames the peer stopped, for people.
     def _where(self) -> str:
@@ -201,7 +211,7 @@ class StreamConnection:
         left = total = sum(len(head) + sum(map(len, views)) for head, views in frames)
         lent = False
         try:
-            for data, ends_frame in _segments(frames, self._segment_bytes):
+            for data, ends_frame in segments(frames, self._segment_bytes):
                 lent = isinstance(data, memoryview)
                 self._put(data)
                 left -= len(data)
@@ -257,42 +267,3 @@ class StreamConnection:
             self.abort(
                 DeadlineExceeded("sending", peer=self.peer, waited_s=idle_s, moved_bytes=came)
             )
-
-
-# Cut frames into writes: small frames are joined, large ones leave with their header and up to 64 KiB in front, then
-# in segments that are views of the caller's memory. Yields each write and whether a frame ends with it.
-def _segments(
-    frames: Sequence[Outgoing], segment_bytes: int
-) -> Iterator[tuple[bytes | memoryview, bool]]:
-    stage = bytearray()
-    for head, views in frames:
-        size = len(head) + sum(map(len, views))
-        if stage and len(stage) + size > STAGED_BYTES:
-            yield bytes(stage), True
-            stage = bytearray()
-        if size > STAGED_BYTES:
-            yield from _large(head, views, segment_bytes)
-            continue
-        stage += head
-        for view in views:
-            stage += view
-    if stage:
-        yield bytes(stage), True
-
-
-def _large(
-    head: bytes, views: Sequence[memoryview], segment_bytes: int
-) -> Iterator[tuple[bytes | memoryview, bool]]:
-    stage = bytearray()
-    rest: list[memoryview] = []
-    for view in (memoryview(head), *views):
-        room = STAGED_BYTES - len(stage)
-        if len(view) > room:
-            # What follows is received where the front ends: see there.
-            room -= room % ALIGN_BYTES
-        stage += view[:room]
-        rest += [view[at : at + segment_bytes] for at in range(room, len(view), segment_bytes)]
-    yield bytes(stage), False
-    for piece in rest[:-1]:
-        yield piece, False
-    yield rest[-1], True

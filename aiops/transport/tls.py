@@ -69,9 +69,8 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._timeout_s = timeout_s
         self._timer: asyncio.TimerHandle | None = None
         self._done = done
-        # How the handshake went: open, good or failed.
-        self._made = self._failed = False
-        self._lost = False
+        # How the handshake went, open, good or failed, and whether the link is over.
+        self._made = self._failed = self._lost = False
         self._reading = True
         # Whether anything came in at all, and whether any of it was for the connection above.
         self._answered = self._heard = False

@@ -12,7 +12,8 @@ from aiops.errors import (
     ConnectionLost,
     DeadlineExceeded,
 )
-from aiops.transport.stream import MAX_POSTED_BYTES, SEGMENT_BYTES, STAGED_BYTES
+from aiops.transport.segment import SEGMENT_BYTES, STAGED_BYTES
+from aiops.transport.stream import MAX_POSTED_BYTES
 from aiops.wire.frame import HEADER_BYTES, Kind, frame_bytes
 from tests.transport.kit import MIB, Inbox, bulk, filled, ping, stalled, tensor, until
 

@@ -18,7 +18,7 @@ from aiops.errors import (
     RemoteProtocolError,
 )
 from aiops.transport import tcp
-from aiops.transport.stream import STAGED_BYTES
+from aiops.transport.segment import STAGED_BYTES
 from aiops.wire.frame import MAGIC, TLS_ALERT
 from tests.transport.kit import (
     MIB,

@@ -396,3 +396,25 @@ async def test_a_peer_that_asks_for_answers_and_reads_none_is_owed_no_more_than_
         assert "TLS failed: the peer does not read" in str(await far.lost())
         connection._transport._beneath.resume_reading()
         await near.lost()
+
+
+@pytest.mark.parametrize("how", ["abort", "cancel", "idle timeout"])
+async def test_a_goodbye_that_the_peer_does_not_read_ends_all_the_same(how):
+    served, dialled = contexts()
+    idle_s = 0.2 if how == "idle timeout" else 30.0
+    async with pair(served, dialled, idle_timeout_s=idle_s) as (near, connection, _, other):
+        other._transport._beneath.pause_reading()
+        while not connection._paused:
+            connection.send_now([(bytes(60_000), ())])
+            await asyncio.sleep(0)
+        # As where the kernel has taken all of it and has no room for a goodbye.
+        connection._paused = False
+        async with asyncio.timeout(5):
+            closing = asyncio.ensure_future(connection.close())
+            if how != "idle timeout":
+                await asyncio.wait([closing], timeout=0.05)
+                assert not closing.done()
+                (connection.abort if how == "abort" else closing.cancel)()
+            await asyncio.wait([closing])
+            assert closing.cancelled() == (how == "cancel")
+            assert await near.lost() is None
