@@ -162,14 +162,14 @@ class Lane:
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """Keep the lane from moving anything meanwhile; waits for the call that it is in, well under a millisecond."""
-        self._free.clear()
-        if not self._step.acquire(blocking=False):
-            self._wake()
-            self._step.acquire()
+        # A KeyboardInterrupt may come anywhere in here; `with` leaves no moment at which the lock is held for good.
         try:
-            yield
+            self._free.clear()
+            if self._step.locked():
+                self._wake()
+            with self._step:
+                yield
         finally:
-            self._step.release()
             self._free.set()
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import signal
 import socket
 import struct
 import sys
@@ -373,3 +374,68 @@ def test_a_lane_that_cannot_begin_says_so_and_is_as_it_was(lane, pair, monkeypat
     if before:
         assert len(os.listdir("/proc/self/fd")) == before - 1
     turn(lane, pair)
+
+
+class Slow(Landing):
+    """One that takes its time, once, over what has come.
+
+    Attributes:
+        busy: Set while it does.
+    """
+
+    def __init__(self, payload):
+        super().__init__(payload)
+        self.busy = threading.Event()
+
+    def filled(self, n):
+        super().filled(n)
+        if not self.busy.is_set():
+            self.busy.set()
+            time.sleep(0.3)
+
+
+@pytest.fixture
+def slow(lane, pair):
+    """A lane that is inside a step for a while: gives the move's other end, and how it ends."""
+    (ours, theirs), told = pair(), Told()
+    landing = Slow(view(array(2)))
+    lane.start(Receive(ours, landing, 2, told))
+    theirs.sendall(b"1")
+    # The pump tells what it has moved when it is told to stop, or has stayed for long enough.
+    assert landing.busy.wait(WAIT_S)
+    return theirs, told
+
+
+def test_an_interrupt_while_somebody_waits_for_a_lane_leaves_it_open(lane, slow):
+    theirs, told = slow
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt), lane.quiet():
+            pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    theirs.sendall(b"2")
+    assert told.wait() is None
+
+
+def test_a_busy_lane_gives_way_to_who_waits(lane, slow):
+    (theirs, told), serve, turns = slow, lane._serve, []
+
+    def count():
+        if not lane._free.is_set():
+            turns.append(1)
+        serve()
+
+    lane._serve = count
+    with lane.quiet():
+        del lane._serve
+    # One more at most, where it looked just before somebody began to wait: again and again it would keep them out.
+    assert len(turns) <= 1
+    theirs.sendall(b"2")
+    assert told.wait() is None
