@@ -81,17 +81,28 @@ class Fill:
 
 
 class Drain:
-    """Bytes from a ring into a landing, on a lane."""
+    """Bytes from a ring into a landing, on a lane.
+
+    Args:
+        inlet: The ring.
+        landing: Where they go.
+        size: How many.
+        last: Whether the peer is gone: an empty ring is the end then.
+        done: Whom to tell.
+    """
 
     sends = False
 
-    def __init__(self, inlet: Inlet, landing: Landing, size: int, done: Done) -> None:
+    def __init__(
+        self, inlet: Inlet, landing: Landing, size: int, done: Done, *, last: bool = False
+    ) -> None:
         self.sock: Bell = inlet.came.lent()
         self.left = size
         self.over = False
         self.done = done
         self._inlet = inlet
         self._landing = landing
+        self._last = last
 
     def room(self) -> memoryview:
         """Return nothing: a landing may use the bytes where they lie."""
@@ -101,6 +112,8 @@ class Drain:
         """Let the landing take one record."""
         view = self._inlet.view()[: self.left]
         if not view:
+            if self._last:
+                raise EOFError
             return False
         self._landing.take(view)
         self._inlet.took(len(view))

@@ -18,6 +18,7 @@ from aiops.transport.lane import Lane
 from aiops.transport.laned import LANE_BYTES, LanedConnection
 from aiops.transport.passage import Drain, Fill, Inlet, Outlet
 from aiops.transport.segment import SEGMENT_BYTES
+from aiops.wire.reader import Landing
 
 # What the loop takes from a ring before it looks at others.
 TURN_BYTES = 512 * 1024
@@ -133,12 +134,16 @@ class ShmConnection(LanedConnection):
     # Give what is missing of a large payload to its lane; the loop reads on when it has come.
     def _hand_over(self) -> bool:
         bulk = self._reader.bulk
-        if bulk is None or not self._lanes or bulk[1] < LANE_BYTES or self._hung_up:
+        if bulk is None or not self._lanes or bulk[1] < LANE_BYTES:
             return False
-        landing, self._size = bulk
-        move = Drain(self._inlet, landing, self._size, self._from_lane(self._landed))
-        self._begin_incoming(self._lane_of(landing), move)
+        self._drain(*bulk)
         return True
+
+    def _drain(self, landing: Landing, size: int) -> None:
+        self._size = size
+        done = self._from_lane(self._landed)
+        move = Drain(self._inlet, landing, size, done, last=self._hung_up)
+        self._begin_incoming(self._lane_of(landing), move)
 
     def _landed(self, error: Exception | None) -> None:
         self._account()
@@ -150,7 +155,8 @@ class ShmConnection(LanedConnection):
         self._read_or_not()
         self._take_in()
 
-    # The peer is gone. What it has written is still there, and is read first, here: it is not much.
+    # The peer is gone. What it has written is still there, and is read first, by who reads it anyway: nobody but a lane
+    # may fill a landing that lanes fill.
     def _gone(self) -> None:
         try:
             said = self._link.sock.recv(1)
@@ -170,7 +176,9 @@ class ShmConnection(LanedConnection):
             self._account()
             self._incoming = None
             self._dispatch(self._reader.landed(self._size - move.left))
-            self._read_or_not()
+            bulk = self._reader.bulk
+            if bulk is not None:
+                self._drain(*bulk)
         self._take_in()
 
     def _hang_up(self) -> None:

@@ -25,9 +25,9 @@ def moved(monkeypatch):
         make = getattr(importlib.import_module(place), name)
 
         class Watched(make):
-            def __init__(self, way, memory, *rest):
+            def __init__(self, way, memory, *rest, **options):
                 seen.append((kind, address(memory if kind == "send" else memory.room())))
-                super().__init__(way, memory, *rest)
+                super().__init__(way, memory, *rest, **options)
 
         monkeypatch.setattr(f"{place}.{name}", Watched)
 

@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ import pytest
 from aiops.errors import ConnectFailed, ConnectionLost, RemoteProtocolError
 from aiops.transport import handover, nearest, tcp
 from aiops.transport.lane import Lane
+from aiops.transport.passage import Outlet
 from aiops.wire.reader import Landing
 from tests.transport import kit
 from tests.transport.kit import (
@@ -49,12 +51,12 @@ def lanes():
 
 
 @contextlib.asynccontextmanager
-async def raw_peer(**options):
+async def raw_peer(inbox=None, **options):
     """Connect one of ours to the bare other end of a link; gives our inbox and connection, and the link."""
     near, far = socket.socketpair()
     near.setblocking(False)
     far.setblocking(False)
-    inbox = Inbox()
+    inbox = inbox or Inbox()
     link = handover.hand_over(near)
     peer = handover.take_over(far, "peer")
     connection = nearest.ShmConnection(inbox, link, **{**OPTIONS, **options})
@@ -383,6 +385,56 @@ async def test_a_payload_arrives_whole_although_its_sender_closes_at_once():
                 assert [len(frame.payload) for frame in inbox.frames] == [3 * MIB + number, 1]
 
 
+class Filled(Landing):
+    """One that remembers who filled it."""
+
+    __slots__ = ("threads",)
+
+    def filled(self, n):
+        self.threads.append((threading.current_thread().name, n))
+        super().filled(n)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_lane_takes_in_what_a_peer_that_is_gone_has_written(whole):
+    threads = []
+
+    class Keeper(Inbox):
+        def place(self, header):
+            block = self.pool.take(header.size)
+            landing = Filled(block.view, block)
+            landing.threads = threads
+            return landing
+
+    head, (payload,) = tensor(1, filled(6 * MIB if whole else 24 * MIB, 1))
+    with lanes() as some:
+        # How much the lane has taken in when the rest comes, at once with the end.
+        for first in (0, 1 * MIB, 3 * MIB, 6 * MIB):
+            threads.clear()
+            keeper = Keeper()
+            async with raw_peer(keeper, lanes=some) as (_, connection, peer):
+                out = Outlet(peer.outward)
+                out.put(memoryview(head))
+                put_all(out, payload[:first])
+                due = len(head) + first
+                await until(lambda: connection._incoming and connection.received_bytes == due)  # noqa: B023
+                put_all(out, payload[first : 6 * MIB])
+                peer.close()
+                where = "between frames" if whole else "in the middle of a frame"
+                assert str(await keeper.lost()).endswith(where)
+                assert len(keeper.frames) == whole
+                assert {name for name, _ in threads} == {"test"}
+                assert sum(n for _, n in threads) == 6 * MIB
+                assert not whole or keeper.payloads == [bytes(payload)]
+
+
+def put_all(out, data):
+    while data:
+        n = out.put(data)
+        assert n
+        data = data[n:]
+
+
 async def test_an_end_that_reads_nothing_hears_of_the_end_when_it_cannot_write():
     async with raw_peer() as (inbox, connection, peer):
         connection.pause_reading()
@@ -410,6 +462,7 @@ import asyncio, sys
 import numpy as np
 from aiops.transport import nearest
 from aiops.transport.lane import Lane
+from aiops.transport.passage import Outlet
 from tests.transport.kit import OPTIONS, Inbox, bulk
 async def main():
     c = await nearest.connect_shared(("127.0.0.1", int(sys.argv[1])), Inbox, lanes=[Lane("x")], **OPTIONS)
