@@ -10,6 +10,7 @@ and news, nobody spins, no index lies in memory that the peer can write, and who
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import socket
@@ -42,6 +43,10 @@ _MAGIC = b"aiops ring 1"
 _DESCRIPTORS = 5
 
 
+# What a kernel before 5.8 says to a read of a bell that must not wait.
+_UNKNOWN = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
+
+
 class Bell:
     """A counter in the kernel that wakes who waits for it.
 
@@ -53,6 +58,7 @@ class Bell:
     def __init__(self, fd: int, *, owned: bool = True) -> None:
         self._fd = fd
         self._owned = owned
+        self._count = bytearray(8)
 
     def ring(self, n: int) -> None:
         """Add ``n`` > 0 to what the other side will hear.
@@ -67,6 +73,18 @@ class Bell:
 
     def heard(self) -> int:
         """Return what was added since the last time, 0 if nothing was."""
+        try:
+            # The peer has the same bell, and may have made it one that waits: this does not, at 0.4 us.
+            os.preadv(self._fd, (self._count,), -1, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            if error.errno not in _UNKNOWN:
+                raise
+            return self._heard_plainly()
+        return int.from_bytes(self._count, sys.byteorder)
+
+    def _heard_plainly(self) -> int:
         try:
             return os.eventfd_read(self._fd)
         except BlockingIOError:

@@ -153,6 +153,9 @@ class RingReader:
         self._at = (self._at + self._open) % len(self._memory)
         self._record = self._memory[body : body + n]
         if not n:
+            # Only what is too small for a record is left empty: a ring full of nothing would hold the loop up.
+            if body < len(self._memory):
+                raise RemoteProtocolError(f"empty record at {body - LINE_BYTES}, inside a ring")
             self._close()
 
     def _close(self) -> None:

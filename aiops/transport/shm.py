@@ -23,6 +23,9 @@ from aiops.wire.reader import Landing
 # What the loop takes from a ring before it looks at others.
 TURN_BYTES = 512 * 1024
 
+# What a record counts for at least: looking at a small one takes as long as copying so much.
+RECORD_COST_BYTES = 8 * 1024
+
 
 class Options(TypedDict):
     """What both ends of a connection are told; see :class:`ShmConnection`."""
@@ -115,7 +118,7 @@ class ShmConnection(LanedConnection):
                 if self._hung_up:
                     self._hang_up()
                 return
-            left -= self._take(view)
+            left -= max(self._take(view), RECORD_COST_BYTES)
         # Whoever reads nothing hears of the end when it cannot write any more either.
         if self._hung_up and self._asked_to_pause and self._paused and not self.closed:
             self._hang_up()

@@ -150,11 +150,17 @@ def test_a_length_that_changes_under_the_readers_hands_changes_nothing(memory):
     assert reader.give_back() == 4 * LINE_BYTES
 
 
-def test_records_without_bytes_are_passed_over(memory):
+def test_an_empty_record_is_passed_over_at_the_end_of_the_ring_alone(memory):
     reader = RingReader(memory)
+    struct.pack_into("<Q", memory, 0, SIZE - 2 * LINE_BYTES)
     reader.came(SIZE)
+    reader.took(len(reader.view()))
     assert len(reader.view()) == 0
     assert reader.give_back() == SIZE
+    struct.pack_into("<Q", memory, 0, 0)
+    reader.came(SIZE)
+    with pytest.raises(RemoteProtocolError, match="empty record at 0"):
+        reader.view()
 
 
 @given(

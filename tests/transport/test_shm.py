@@ -6,6 +6,7 @@ import errno
 import fcntl
 import functools
 import gc
+import itertools
 import logging
 import os
 import signal
@@ -21,6 +22,7 @@ from aiops.errors import ConnectFailed, ConnectionLost, RemoteProtocolError
 from aiops.transport import handover, nearest, tcp
 from aiops.transport.lane import Lane
 from aiops.transport.passage import Outlet
+from aiops.transport.shm import RECORD_COST_BYTES, TURN_BYTES
 from aiops.wire.reader import Landing
 from tests.transport import kit
 from tests.transport.kit import (
@@ -343,6 +345,51 @@ async def test_a_bell_that_the_peer_has_filled_ends_the_connection(way):
         assert isinstance(lost, RemoteProtocolError)
 
 
+async def test_a_bell_that_the_peer_lets_wait_does_not_hold_the_loop_up():
+    async with raw_peer() as (inbox, _, peer):
+        for bell in (peer.outward.came, peer.outward.freed, peer.inward.came, peer.inward.freed):
+            os.set_blocking(bell.fileno(), True)
+        out = Outlet(peer.outward)
+        head, (payload,) = tensor(1, b"x" * 1000)
+        out.put(memoryview(head))
+        out.put(payload)
+        await inbox.received(1)
+        # Heard already: nothing is there to be read.
+        os.eventfd_write(peer.outward.came.fileno(), 64)
+        assert os.eventfd_read(peer.outward.came.fileno()) == 64
+        await asyncio.sleep(0)
+        peer.close()
+        await inbox.lost()
+
+
+def test_a_kernel_that_knows_no_read_without_waiting_is_read_plainly(monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(os, "preadv", refuse)
+    bell = handover._bell()
+    assert bell.heard() == 0
+    bell.ring(7)
+    assert bell.heard() == 7
+    assert bell.heard() == 0
+    bell.close()
+
+
+async def test_many_small_records_let_the_loop_turn():
+    async with raw_peer() as (inbox, connection, peer):
+        out = Outlet(peer.outward)
+        for number in range(10_000):
+            out.ring.put(memoryview(ping(number)))
+        taken = []
+        peer.outward.came.ring(out.ring.announce())
+        while len(inbox.frames) < 10_000:
+            taken.append(len(inbox.frames))
+            await asyncio.sleep(0)
+        taken.append(len(inbox.frames))
+        assert max(b - a for a, b in itertools.pairwise(taken)) <= TURN_BYTES // RECORD_COST_BYTES
+        assert not connection.closed
+
+
 async def test_a_peer_that_writes_to_the_socket_is_hung_up_on():
     async with raw_peer() as (inbox, _, peer):
         peer.sock.send(b"GET / HTTP/1.1\r\n")
@@ -463,6 +510,7 @@ import numpy as np
 from aiops.transport import nearest
 from aiops.transport.lane import Lane
 from aiops.transport.passage import Outlet
+from aiops.transport.shm import RECORD_COST_BYTES, TURN_BYTES
 from tests.transport.kit import OPTIONS, Inbox, bulk
 async def main():
     c = await nearest.connect_shared(("127.0.0.1", int(sys.argv[1])), Inbox, lanes=[Lane("x")], **OPTIONS)
