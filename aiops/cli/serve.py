@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import os
@@ -183,6 +184,7 @@ def serve(
         shared_memory=shared_memory,
         tls=files(tls_cert, tls_key, tls_client_ca),
     )
+    _allow_descriptors()
     return run(_serve(server, end, end_with_stdin=end_with_stdin), loop=loop)
 
 
@@ -205,6 +207,18 @@ async def _serve(server: Server, end: Path | None, *, end_with_stdin: bool) -> i
                         save(end, server.params())
                     await server.stop("server was told to end")
     return signals.code
+
+
+# The usual limit, 1024, is for programs that ask the system about descriptors in a fixed table: nobody here does.
+def _allow_descriptors() -> None:
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some systems call it unlimited and allow less.
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _watch(signals: Signals) -> None:

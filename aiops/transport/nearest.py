@@ -12,6 +12,7 @@ import ipaddress
 import itertools
 import logging
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
@@ -21,6 +22,9 @@ from aiops.transport.base import Connection, Receiver
 from aiops.transport.handover import AVAILABLE, Link, hand_over, take_over
 from aiops.transport.shm import Options, ShmConnection
 
+if sys.platform == "linux":
+    import resource
+
 if TYPE_CHECKING:
     import ssl
 
@@ -28,6 +32,10 @@ log = logging.getLogger("aiops.transport")
 
 # Workers that may wait at a door for the loop to turn.
 BACKLOG = 128
+
+# A server gives no shared memory any more when so much of its descriptors are taken: each link needs six of them, a TCP
+# connection one, and that needs some.
+SHARE = 0.5
 
 # How long a door stays shut when the system is short of descriptors.
 PAUSE_S = 1.0
@@ -93,6 +101,7 @@ class Door:
             self._loop.call_later(PAUSE_S, self._open)
             return
         try:
+            _leave_some(sock)
             sock.setblocking(False)
             link = hand_over(sock)
         except (OSError, ConnectFailed) as error:
@@ -227,6 +236,13 @@ async def listen(
             except OSError as error:
                 log.warning("no shared memory at %s:%d: %s", *at, error)
     return Listener(listener, doors)
+
+
+# A new descriptor has the lowest number that is free, so that its number says how many are taken at least.
+def _leave_some(sock: socket.socket) -> None:
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and sock.fileno() >= SHARE * most:
+        raise ConnectFailed(f"{sock.fileno()} of {most} descriptors are taken")
 
 
 def _shared(options: tcp.Options) -> Options:

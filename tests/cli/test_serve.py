@@ -1,7 +1,9 @@
 """`aiops serve` as a process: its options reach the server, and files go in and come out."""
 
+import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,3 +98,19 @@ def test_congestion_reaches_the_server():
     )
     assert (told.returncode, told.stdout) == (2, "")
     assert "congestion is 'warp'" in told.stderr
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
+async def test_a_server_allows_itself_as_many_descriptors_as_the_system_does():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        async with Child("aiops", ["serve", "--port", "0"], name="server") as server:
+            await server.hear(20)
+            limits = Path(f"/proc/{server._process.pid}/limits")
+            text = limits.read_text()  # noqa: ASYNC240
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    (line,) = (line for line in text.splitlines() if line.startswith("Max open files"))
+    assert line.split()[3:5] == [str(hard), str(hard)]

@@ -9,6 +9,7 @@ import gc
 import itertools
 import logging
 import os
+import resource
 import signal
 import socket
 import struct
@@ -190,6 +191,61 @@ async def test_a_name_that_is_taken_leaves_tcp(caplog):
         assert kind(connection) == "tcp"
         connection.abort()
         await listener.close()
+
+
+async def test_a_server_short_of_descriptors_leaves_the_rest_to_tcp(monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "aiops.transport")
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with accepting() as (address, accepted), contextlib.AsyncExitStack() as stack:
+        taken = os.dup(0)
+        os.close(taken)
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (2 * taken + 60, limit[1]))
+        kinds = []
+        for _ in range(10):
+            connection = await nearest.connect([address], Inbox, **OPTIONS)
+            stack.callback(connection.abort)
+            kinds.append(kind(connection))
+        # Each takes twelve, as both ends are here, and the next is asked for with two.
+        assert kinds == ["shm"] * 3 + ["tcp"] * 7
+        assert "descriptors are taken" in caplog.text
+        await until(lambda: len(accepted) == 10)
+
+
+class Short:
+    """A listening socket whose process has no descriptor for the next one that comes."""
+
+    def __init__(self, sock):
+        self._sock, self.refused = sock, 0
+
+    def accept(self):
+        if not self.refused:
+            self.refused += 1
+            raise OSError(errno.EMFILE, "no descriptors")
+        return self._sock.accept()
+
+    def fileno(self):
+        return self._sock.fileno()
+
+    def close(self):
+        self._sock.close()
+
+
+async def test_a_door_that_is_short_of_descriptors_opens_again(monkeypatch, caplog):
+    monkeypatch.setattr(nearest, "PAUSE_S", 0.05)
+    made = []
+    listener = await nearest.listen(
+        "127.0.0.1", 0, Inbox, made=lambda *pair: made.append(pair), **OPTIONS
+    )
+    door = listener._doors[0]
+    door._sock = Short(door._sock)
+    async with asyncio.timeout(5):
+        connection = await nearest.connect_shared(listener.addresses[0], Inbox, **OPTIONS)
+    assert door._sock.refused == 1
+    assert "no shared memory for 0.05 s" in caplog.text
+    await connection.close()
+    await until(lambda: made)
+    await made[0][0].lost()
+    await listener.close()
 
 
 GREETING = struct.pack("<16sQ", b"aiops ring 1", MIB)
