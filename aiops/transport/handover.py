@@ -192,7 +192,7 @@ def hand_over(sock: socket.socket, ring_bytes: int = RING_BYTES) -> Link:
 
 
 def take_over(sock: socket.socket, peer: str) -> Link:
-    """Receive what the server shares; the socket is readable.
+    """Receive what the server shares; the socket is readable, and who is there has been checked.
 
     Args:
         sock: Non-blocking; the link owns it, if there is one.
@@ -202,7 +202,6 @@ def take_over(sock: socket.socket, peer: str) -> Link:
         ConnectFailed: What came is not ours, or not safe to use.
         OSError: The system refuses.
     """
-    check_peer(sock)
     greeting, fds, _, _ = socket.recv_fds(
         sock, _GREETING.size, _DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
     )

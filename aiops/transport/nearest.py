@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Unpack
 from aiops.errors import ConnectFailed
 from aiops.transport import tcp
 from aiops.transport.base import Connection, Receiver
-from aiops.transport.handover import AVAILABLE, Link, hand_over, take_over
+from aiops.transport.handover import AVAILABLE, Link, check_peer, hand_over, take_over
 from aiops.transport.shm import Options, ShmConnection
 
 if sys.platform == "linux":
@@ -36,6 +36,9 @@ BACKLOG = 128
 # A server gives no shared memory any more when so much of its descriptors are taken: each link needs six of them, a TCP
 # connection one, and that needs some.
 SHARE = 0.5
+
+# A server of ours answers at its next turn; who has not by then is left to TCP.
+GREETING_S = 1.0
 
 # How long a door stays shut when the system is short of descriptors.
 PAUSE_S = 1.0
@@ -105,8 +108,8 @@ class Door:
             sock.setblocking(False)
             link = hand_over(sock)
         except (OSError, ConnectFailed) as error:
-            # Who was turned away comes back by TCP.
-            log.info("no shared memory: %s", error)
+            # Who was turned away comes back by TCP. A log may keep what it is told, an error has the memory with it.
+            log.info("no shared memory: %s", str(error))
             sock.close()
             return
         self._accepted(link)
@@ -128,7 +131,7 @@ async def connect(
         make_receiver: Called once, when a connection stands.
         shared_memory: Whether to try it, at every address that is this machine's, before TCP. Under TLS it is not:
             who asks for certificates is not content with the same user.
-        connect_timeout_s: How long each address may take to answer.
+        connect_timeout_s: How long each address may take to answer; in shared memory it has a second at most.
         tls: See :func:`aiops.transport.tcp.connect`.
         **options: See :class:`aiops.transport.tcp.TcpConnection`; shared memory has no congestion.
 
@@ -175,7 +178,9 @@ async def connect_shared(
             sock.setblocking(False)
             # A unix socket connects at once or not at all.
             sock.connect(name)
-            async with asyncio.timeout(connect_timeout_s):
+            # Anybody may have taken the name, to keep workers waiting.
+            check_peer(sock)
+            async with asyncio.timeout(min(GREETING_S, connect_timeout_s)):
                 await _readable(sock)
             link = take_over(sock, f"{where} in shared memory")
         except (ConnectionRefusedError, BlockingIOError):
@@ -183,7 +188,7 @@ async def connect_shared(
             continue
         except OSError as error:
             sock.close()
-            reason = error if str(error) else f"no answer in {connect_timeout_s:g} s"
+            reason = error if str(error) else "no answer"
             raise ConnectFailed(f"cannot connect to {where} in shared memory: {reason}") from None
         except BaseException:
             sock.close()

@@ -153,16 +153,20 @@ async def test_another_user_gets_tcp(monkeypatch, caplog, side):
 
     def check_as_another(sock):
         calls.append(sock)
-        # Of one connection the worker's side is the second to look.
-        if (len(calls) % 2 == 0) == (side == "worker"):
+        # Of one connection the worker's side is the first to look, before the server has said anything.
+        if (len(calls) % 2 == 1) == (side == "worker"):
             monkeypatch.setattr(os, "geteuid", lambda: 12345)
         try:
             return check(sock)
         finally:
             monkeypatch.undo()
-            monkeypatch.setattr(handover, "check_peer", check_as_another)
+            watch()
 
-    monkeypatch.setattr(handover, "check_peer", check_as_another)
+    def watch():
+        for module in (handover, nearest):
+            monkeypatch.setattr(module, "check_peer", check_as_another)
+
+    watch()
     async with accepting() as (address, accepted):
         before = descriptors()
         connection = await nearest.connect([address], Inbox, **OPTIONS)
@@ -178,7 +182,7 @@ async def test_another_user_gets_tcp(monkeypatch, caplog, side):
     assert mapped() == 0
 
 
-async def test_a_name_that_is_taken_leaves_tcp(caplog):
+async def test_a_name_that_is_taken_leaves_tcp(caplog, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         host, port = probe.getsockname()
     with socket.socket(socket.AF_UNIX) as squatter:
@@ -187,10 +191,25 @@ async def test_a_name_that_is_taken_leaves_tcp(caplog):
         listener = await nearest.listen(host, port, Inbox, made=lambda *_: None, **OPTIONS)
         assert "no shared memory at" in caplog.text
         # The squatter says nothing; who waits for it is not kept for long.
-        connection = await nearest.connect([(host, port)], Inbox, connect_timeout_s=0.1, **OPTIONS)
+        monkeypatch.setattr(nearest, "GREETING_S", 0.1)
+        async with asyncio.timeout(5):
+            connection = await nearest.connect([(host, port)], Inbox, **OPTIONS)
         assert kind(connection) == "tcp"
         connection.abort()
         await listener.close()
+
+
+async def test_another_users_door_is_not_waited_at(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        host, port = probe.getsockname()
+    with socket.socket(socket.AF_UNIX) as squatter:
+        squatter.bind(nearest._name(host, port))
+        squatter.listen()
+        monkeypatch.setattr(nearest, "GREETING_S", 30.0)
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        async with asyncio.timeout(5):
+            with pytest.raises(ConnectFailed, match="is of user"):
+                await nearest.connect_shared((host, port), Inbox, connect_timeout_s=30, **OPTIONS)
 
 
 async def test_a_server_short_of_descriptors_leaves_the_rest_to_tcp(monkeypatch, caplog):
