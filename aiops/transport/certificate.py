@@ -62,7 +62,11 @@ def server_context(tls: Tls | ssl.SSLContext) -> ssl.SSLContext:
 
 
 def client_context(tls: Tls | ssl.SSLContext) -> ssl.SSLContext:
-    """Return what a worker needs to know; see :func:`server_context`."""
+    """Return what a worker needs to know; see :func:`server_context`.
+
+    A ready-made context must check the server's certificate and name, or be one of ``ssl.PROTOCOL_TLS_CLIENT`` where
+    that was switched off by name.
+    """
     import ssl
 
     if not isinstance(tls, Tls):
@@ -176,4 +180,12 @@ def _checked(context: ssl.SSLContext, *, serves: bool) -> ssl.SSLContext:
     if context.protocol is wrong:
         mine = "server" if serves else "worker"
         raise ConfigError(f"tls is a context of the other end's kind, it must be a {mine}'s")
+    # One for workers checks unless that is switched off by name; others check nothing unless it is switched on.
+    named = context.protocol is ssl.PROTOCOL_TLS_CLIENT
+    # Names are checked in certificates that are: there is no one without the other.
+    if not (serves or named or context.check_hostname):
+        raise ConfigError(
+            "tls is a context that does not check the server's certificate and name, "
+            "make it with ssl.create_default_context()"
+        )
     return context

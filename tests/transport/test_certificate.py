@@ -1,6 +1,7 @@
 """What certificates may be, and which sentence is told about a file that cannot be used."""
 
 import ssl
+import warnings
 
 import pytest
 
@@ -120,3 +121,48 @@ def test_a_context_of_ones_own_is_taken_as_it_is_unless_it_is_of_the_other_end()
         ConfigError, match=r"tls is True, it must be aiops.Tls or an ssl.SSLContext"
     ):
         server_context(True)
+
+
+def lax(**settings):
+    """Return a context of no end's kind, with these attributes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context = ssl.SSLContext()
+    for name, value in settings.items():
+        setattr(context, name, value)
+    return context
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"verify_mode": ssl.CERT_REQUIRED}, {"verify_mode": ssl.CERT_OPTIONAL}],
+)
+def test_a_workers_context_that_checks_nothing_is_refused(settings):
+    with pytest.raises(ConfigError, match="does not check the server's certificate"):
+        client_context(lax(**settings))
+
+
+def test_a_workers_context_that_checks_or_was_told_by_name_not_to_is_taken():
+    told = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    told.check_hostname = False
+    told.verify_mode = ssl.CERT_NONE
+    checks = lax(verify_mode=ssl.CERT_REQUIRED, check_hostname=True)
+    for context in (told, checks, ssl.create_default_context()):
+        assert client_context(context) is context
+    assert server_context(told_server := lax()) is told_server
+
+
+@pytest.mark.parametrize("make", [server_context, client_context])
+def test_the_oldest_version_is_ours_whatever_the_systems_is(monkeypatch, make, files):
+    new = ssl.SSLContext.__new__
+
+    def old(cls, *args):
+        context = new(cls, *args)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            context.minimum_version = ssl.TLSVersion.TLSv1
+        return context
+
+    monkeypatch.setattr(ssl.SSLContext, "__new__", staticmethod(old))
+    context = make(Tls(cert=files["cert"], key=files["key"]))
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
