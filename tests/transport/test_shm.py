@@ -636,6 +636,21 @@ async def test_nothing_is_left_of_a_connection_that_is_over_although_somebody_re
         await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("with_lanes", [False, True])
+async def test_what_lies_unread_in_a_ring_is_waited_for(with_lanes):
+    # Bytes that move into the ring are no sign of life of the peer's: it is given up after one idle timeout, not two.
+    with lanes() as some:
+        async with raw_peer(lanes=some if with_lanes else ()) as (_, connection, peer):
+            frame = bulk(1, 16)
+            sending = asyncio.create_task(connection.send([frame]))
+            await until(lambda: connection._outlet.ring.used > 7 * MIB)
+            left = 16 * MIB if with_lanes else connection.sent_bytes
+            assert connection._backlog() >= left
+            peer.close()
+            with pytest.raises(ConnectionLost):
+                await sending
+
+
 # In place.
 
 
