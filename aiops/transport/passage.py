@@ -40,10 +40,10 @@ class Inlet:
         self._freed = way.freed
         self._piece = len(way.memory) // PIECES
 
-    def view(self) -> memoryview:
-        """Return the next bytes in place; empty if the peer has written no more."""
+    def view(self, *, hear: bool = True) -> memoryview:
+        """Return the next bytes in place; empty if the peer has written no more, or none that was heard of already."""
         view = self.ring.view()
-        if not view:
+        if hear and not view:
             self.ring.came(self.came.heard())
             view = self.ring.view()
         return view

@@ -102,7 +102,7 @@ class ShmConnection(LanedConnection):
 
     # Read what is there, some of it at a time, on the loop or by a lane.
     def _take_in(self) -> None:
-        left = TURN_BYTES
+        left, hear = TURN_BYTES, True
         while not (self.closed or self._asked_to_pause or self._incoming):
             if left <= 0:
                 self._loop.call_soon(self._take_in)
@@ -110,7 +110,7 @@ class ShmConnection(LanedConnection):
             if self._hand_over():
                 return
             try:
-                view = self._inlet.view()
+                view = self._inlet.view(hear=hear)
             except ProtocolError as error:
                 self.abort(error)
                 return
@@ -119,6 +119,9 @@ class ShmConnection(LanedConnection):
                     self._hang_up()
                 return
             left -= max(self._take(view), RECORD_COST_BYTES)
+            # What comes meanwhile rings again: to hear that there is nothing would cost 2 us a message. A peer that is
+            # gone rings no more, and all of it has to be heard.
+            hear = self._hung_up
         # Whoever reads nothing hears of the end when it cannot write any more either.
         if self._hung_up and self._asked_to_pause and self._paused and not self.closed:
             self._hang_up()

@@ -450,6 +450,17 @@ def test_a_kernel_that_knows_no_read_without_waiting_is_read_plainly(monkeypatch
     bell.close()
 
 
+async def test_a_bell_is_heard_once_a_message(monkeypatch):
+    async with raw_peer() as (inbox, connection, peer):
+        heard, hear = [], connection._inlet.came.heard
+        monkeypatch.setattr(connection._inlet.came, "heard", lambda: heard.append(1) or hear())
+        out = Outlet(peer.outward)
+        for number in range(1, 6):
+            out.put(memoryview(ping(number)))
+            await inbox.received(number)
+        assert len(heard) == 5
+
+
 async def test_many_small_records_let_the_loop_turn():
     async with raw_peer() as (inbox, connection, peer):
         out = Outlet(peer.outward)
