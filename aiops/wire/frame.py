@@ -97,17 +97,8 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
     def pack(self) -> bytes:
         """Return the 32 bytes of this header."""
-        return HEADER.pack(
-            MAGIC,
-            PROTOCOL,
-            self.kind,
-            self.codec,
-            self.dtype,
-            0,
-            self.request,
-            self.key,
-            self.version,
-            self.size,
+        return header_bytes(
+            self.kind, self.codec, self.dtype, self.request, self.key, self.version, self.size
         )
 
 
@@ -139,6 +130,13 @@ class Frame(msgspec.Struct):
             self.loan = None
 
 
+def header_bytes(
+    kind: Kind, codec: int, dtype: int, request: int, key: int, version: int, size: int
+) -> bytes:
+    """Return the 32 bytes of a header with these fields, see :data:`FIELDS`, without making a :class:`Header`."""
+    return HEADER.pack(MAGIC, PROTOCOL, kind, codec, dtype, 0, request, key, version, size)
+
+
 def frame_bytes(kind: Kind, payload: bytes = b"", *, request: int = 0, version: int = 0) -> bytes:
     """Return a whole control frame: header and payload joined, to be sent in one piece.
 
@@ -148,7 +146,7 @@ def frame_bytes(kind: Kind, payload: bytes = b"", *, request: int = 0, version: 
     size, limit = len(payload), _LIMITS[kind]
     if size > limit:
         raise LocalProtocolError(f"{kind.name} frame of {size} payload bytes, the limit is {limit}")
-    return HEADER.pack(MAGIC, PROTOCOL, kind, 0, 0, 0, request, 0, version, size) + payload
+    return header_bytes(kind, 0, 0, request, 0, version, size) + payload
 
 
 def check_magic(head: bytes) -> None:

@@ -11,7 +11,7 @@ import enum
 import msgspec
 
 from aiops.errors import BadHandshake, LocalProtocolError, RemoteProtocolError
-from aiops.wire.frame import HEADER, MAGIC, PROTOCOL, Frame, Header, Kind, frame_bytes
+from aiops.wire.frame import Frame, Header, Kind, frame_bytes, header_bytes
 from aiops.wire.message import Message, Model, Push, Seed, decode, encode
 
 
@@ -183,9 +183,7 @@ class Session:
             LocalProtocolError: Tensors may not be sent now.
         """
         self._say(Kind.TENSOR)
-        return HEADER.pack(
-            MAGIC, PROTOCOL, Kind.TENSOR, codec, dtype, 0, request, key, version, size
-        )
+        return header_bytes(Kind.TENSOR, codec, dtype, request, key, version, size)
 
     def admit(self, header: Header) -> Message | None:
         """Check a bulk frame's header before memory is taken for it.
