@@ -221,22 +221,14 @@ class Lane:
         except Exception as error:
             self._fail(error)
         # The next thread has a pump of its own, which knows none of them.
-        for move in list(self._moving.values()):
-            self._forget(move)
-        while self._coming:
-            self._coming.popleft().sock.close()
+        self._forget_all()
 
     # No move is to blame, as when the system is short of descriptors: all are told, and the next has another thread.
     def _fail(self, error: Exception) -> None:
         with self._step:
             # Before the last look at what is coming: who comes later than that sees it.
             self._failed = True
-            told = list(self._moving.values())
-            for move in told:
-                self._forget(move)
-            while self._coming:
-                told.append(self._coming.popleft())
-                told[-1].sock.close()
+            told = self._forget_all()
             for move in told:
                 if not move.over:
                     move.over = True
@@ -288,6 +280,16 @@ class Lane:
         move.over = True
         self._forget(move)
         move.done(error)
+
+    # Returns whom nobody will move any more.
+    def _forget_all(self) -> list[Move]:
+        moves = list(self._moving.values())
+        for move in moves:
+            self._forget(move)
+        while self._coming:
+            moves.append(self._coming.popleft())
+            moves[-1].sock.close()
+        return moves
 
     def _forget(self, move: Move) -> None:
         fd = move.sock.fileno()
