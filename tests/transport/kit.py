@@ -33,6 +33,7 @@ class Inbox:
         self.frames = []
         self.losses = []
         self.skip = False
+        self.make = Landing
         self.on_place = lambda header: None
         self.on_frame = lambda frame: None
         self._changed = asyncio.Event()
@@ -43,7 +44,7 @@ class Inbox:
         if self.skip:
             return None
         block = self.pool.take(header.size)
-        return Landing(block.view, block)
+        return self.make(block.view, block)
 
     def frame_received(self, frame):
         self.frames.append(frame)

@@ -518,33 +518,36 @@ async def test_a_payload_arrives_whole_although_its_sender_closes_at_once():
                 assert [len(frame.payload) for frame in inbox.frames] == [3 * MIB + number, 1]
 
 
-class Filled(Landing):
+class Noting(Landing):
+    """One that takes notes of what is done to it."""
+
+    __slots__ = ("notes",)
+
+    def __init__(self, notes, view, loan):
+        super().__init__(view, loan)
+        self.notes = notes
+
+
+class Filled(Noting):
     """One that remembers who filled it."""
 
-    __slots__ = ("threads",)
+    __slots__ = ()
 
     def filled(self, n):
-        self.threads.append((threading.current_thread().name, n))
+        self.notes.append((threading.current_thread().name, n))
         super().filled(n)
 
 
 @pytest.mark.parametrize("whole", [True, False])
 async def test_a_lane_takes_in_what_a_peer_that_is_gone_has_written(whole):
     threads = []
-
-    class Keeper(Inbox):
-        def place(self, header):
-            block = self.pool.take(header.size)
-            landing = Filled(block.view, block)
-            landing.threads = threads
-            return landing
-
     head, (payload,) = tensor(1, filled(6 * MIB if whole else 24 * MIB, 1))
     with lanes() as some:
         # How much the lane has taken in when the rest comes, at once with the end.
         for first in (0, 1 * MIB, 3 * MIB, 6 * MIB):
             threads.clear()
-            keeper = Keeper()
+            keeper = Inbox()
+            keeper.make = functools.partial(Filled, threads)
             async with raw_peer(keeper, lanes=some) as (_, connection, peer):
                 out = Outlet(peer.outward)
                 out.put(memoryview(head))
@@ -665,28 +668,23 @@ async def test_what_lies_unread_in_a_ring_is_waited_for(with_lanes):
 # In place.
 
 
-class Onlooker(Landing):
-    __slots__ = ("seen",)
+class Onlooker(Noting):
+    """One that remembers where its bytes lay."""
+
+    __slots__ = ()
 
     def take(self, view):
-        self.seen.append(np.frombuffer(view, np.uint8).ctypes.data)
+        self.notes.append(np.frombuffer(view, np.uint8).ctypes.data)
         super().take(view)
 
 
 async def test_a_lane_shows_a_landing_its_bytes_where_they_lie():
     seen = []
-
-    class Keeper(Inbox):
-        def place(self, header):
-            block = self.pool.take(header.size)
-            landing = Onlooker(block.view, block)
-            landing.seen = seen
-            return landing
-
     payload = np.arange(20 * MIB, dtype=np.uint32).view(np.uint8)[: 20 * MIB]
     with lanes() as some:
         async with raw_peer(lanes=some) as (_, connection, peer):
-            keeper = Keeper()
+            keeper = Inbox()
+            keeper.make = functools.partial(Onlooker, seen)
             far = nearest.ShmConnection(keeper, peer, lanes=some, **OPTIONS)
             far.start()
             start = np.frombuffer(peer.inward.memory, np.uint8).ctypes.data
