@@ -17,7 +17,7 @@ from aiops.codec.dense import dense
 from aiops.errors import ConfigError
 from aiops.policy import table as policies
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
-from aiops.policy.combination import check_weights, check_work
+from aiops.policy.combination import check_members, check_weights, check_work
 from aiops.policy.preset import PRESETS as PRESETS
 from aiops.policy.preset import preset as preset
 from aiops.policy.sync import StaleSynchronous, bulk
@@ -105,6 +105,7 @@ class ServerConfig:
         self._check_numbers()
         self._check_sizes()
         check_weights(self.sync, self.weights)
+        check_members(self.sync, max_members=self.max_members)
         check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
 
     @classmethod

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -98,6 +98,21 @@ class SyncPolicy(Protocol):
 
     def may_proceed(self, worker: WorkerId, view: RoundView) -> bool:
         """Return whether ``worker``, whose push is merged, may be answered with the model now."""
+
+
+@runtime_checkable
+class BufferPolicy(SyncPolicy, Protocol):
+    """A sync policy under which nobody waits: a push is answered as it comes, and merged when more are there.
+
+    A worker may have several pushes in one version. ``take`` is asked in the place of ``ready``.
+    """
+
+    def take(self, pushes: Sequence[PushView]) -> int:
+        """Return how many of the oldest pushes are merged now into one new version; 0 means "wait".
+
+        Args:
+            pushes: All that wait, of whoever is or was a member, in the order of arrival.
+        """
 
 
 class WeightRule(Protocol):

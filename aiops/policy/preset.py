@@ -34,6 +34,11 @@ PRESETS: dict[str, PolicySpec] = {
     "asp": PolicySpec(sync="asynchronous", weights="uniform", work="fixed:1", merge="reset"),
     # The same with a bounded lead (Ho et al., 2013); 3 to 10 steps are usual.
     "ssp": PolicySpec(sync="ssp:3", weights="uniform", work="fixed:1", merge="reset"),
+    # Asynchronous local SGD, a version from every 3 pushes (Nguyen et al., 2022): 3 to 4 suit 6 to 12 workers, the
+    # paper's 10 a hundred. Weights are 1 / sqrt(1 + staleness), over 3.
+    "fedbuff": PolicySpec(
+        sync="buffered:3", weights="uniform*by_staleness:0.5", work="fixed:10", merge="reset"
+    ),
 }
 
 

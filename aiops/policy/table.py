@@ -24,6 +24,7 @@ SYNC: dict[str, Factory] = {
     "bulk": sync.bulk,
     "asynchronous": sync.asynchronous,
     "ssp": sync.ssp,
+    "buffered": sync.buffered,
 }
 WEIGHTS: dict[str, Factory] = {
     "uniform": weight.uniform,
@@ -48,6 +49,7 @@ _ELSEWHERE = {
     "asp": "asynchronous",
     "fedavg": "by_samples",
     "fednova": "by_steps",
+    "fedbuff": "buffered",
     "polynomial": "by_staleness",
     "nbsync": "until_model",
     "none": "dense",

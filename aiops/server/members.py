@@ -26,7 +26,7 @@ MAX_DEPARTED = 1024
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """The push is merged in ``version``."""
+    """The push is merged in ``version``; or, with ``n_merged`` 0, it waits for others since there was that version."""
 
     version: Version
     staleness: int

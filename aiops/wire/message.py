@@ -117,7 +117,10 @@ class Pull(Message, frozen=True):
 
 
 class Ack(Message, frozen=True):
-    """A push is merged (or a seed taken): ``version`` holds it, ``staleness`` rounds late."""
+    """A push is merged (or a seed taken): ``version`` holds it, ``staleness`` rounds late.
+
+    Under a server's buffer it may only be taken: it becomes part of a later version.
+    """
 
     version: Count
     staleness: Count
@@ -126,7 +129,8 @@ class Ack(Message, frozen=True):
 class Model(Message, frozen=True):
     """One version of the parameters; ``parts`` TENSOR frames follow, one per key.
 
-    ``staleness`` and ``n_merged`` speak of the push it answers; ``done`` says that training is over.
+    ``staleness`` and ``n_merged`` speak of the push it answers, which is in no version yet where ``n_merged`` is 0;
+    ``done`` says that training is over.
     """
 
     version: Count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiops.errors import ConfigError
-from aiops.policy.combination import check_weights, check_work
+from aiops.policy.combination import check_members, check_weights, check_work
 from aiops.policy.table import parse_sync, parse_weights, parse_work
 
 
@@ -23,6 +23,14 @@ from aiops.policy.table import parse_sync, parse_weights, parse_work
         ("ssp:2", "normalized(uniform)*hinge", "normalized(uniform*hinge)", "normalized makes the"),
         ("asynchronous", "hinge", "uniform*normalized(normalized(hinge))", "normalized makes the"),
         ("asynchronous", "normalized(by_samples)", "normalized(by_steps)", "by_steps compares"),
+        (
+            "buffered:3",
+            "uniform*by_staleness",
+            "by_staleness",
+            "pushes of a buffer 2 in all, not 1",
+        ),
+        ("buffered:3", "by_samples*hinge", "normalized(hinge)", "normalized divides by the sum"),
+        ("buffered:3", "by_steps", "by_samples*by_steps", "0.5 in all, not 1: multiply one share"),
     ],
 )
 def test_weights_and_sync(sync, good, bad, sentence):
@@ -58,6 +66,11 @@ OVERLAPPED = {"merge": "reset", "bootstrap": "fixed"}
             "ssp's bound of 2 steps would not hold",
         ),
         (
+            ("buffered:2", "until_model", {"merge": "carry", "bootstrap": "fixed"}),
+            ("buffered:2", "until_model", {"merge": "eager", "bootstrap": "fixed"}),
+            "a buffered push is answered before it is known which",
+        ),
+        (
             ("ssp:2", "fill_the_sync:1,5", OVERLAPPED),
             ("ssp:2", "fill_the_sync", OVERLAPPED),
             "because fill_the_sync without a cap goes on while it waits",
@@ -85,6 +98,13 @@ def test_work_and_sync(good, bad, sentence):
     sync, work, options = bad
     with pytest.raises(ConfigError, match=sentence):
         check_work(parse_sync(sync), parse_work(work), **options)
+
+
+def test_a_buffer_is_no_larger_than_all_workers_fill():
+    check_members(parse_sync("buffered:4"), max_members=4)
+    check_members(parse_sync("bulk"), max_members=1)
+    with pytest.raises(ConfigError, match="waits for 5 pushes and there are at most 4 workers"):
+        check_members(parse_sync("buffered:5"), max_members=4)
 
 
 class Own:
