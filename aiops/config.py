@@ -18,6 +18,7 @@ from aiops.errors import ConfigError
 from aiops.policy import table as policies
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
 from aiops.policy.combination import check_members, check_weights, check_work
+from aiops.policy.dssp import DynamicStaleSynchronous
 from aiops.policy.preset import PRESETS as PRESETS
 from aiops.policy.preset import preset as preset
 from aiops.policy.sync import StaleSynchronous, bulk
@@ -112,8 +113,8 @@ class ServerConfig:
     def parse(cls, **spec: Unpack[ServerSpec]) -> Self:
         """Return a configuration from command-line specs such as ``sync="ssp:2"``.
 
-        Without ``work``, workers overlap (``until_model``), except under ssp, whose bound is about steps that
-        wait: there it is ``fixed:1``.
+        Without ``work``, workers overlap (``until_model``), except under ssp and dssp, whose bounds are about steps
+        that wait: there it is ``fixed:1``.
 
         Raises:
             ConfigError: A value is wrong, or two do not go together; the message says which and what is allowed.
@@ -127,7 +128,7 @@ class ServerConfig:
         if "merge" in settings:
             rule, shares = policies.parse_merge(settings["merge"])
             settings.update(shares, merge=rule)
-        if isinstance(settings.get("sync"), StaleSynchronous):
+        if isinstance(settings.get("sync"), StaleSynchronous | DynamicStaleSynchronous):
             settings.setdefault("work", policies.parse_work("fixed:1"))
         return cls(**settings)
 

@@ -23,6 +23,7 @@ from aiops.config import (
     preset,
 )
 from aiops.errors import ConfigError
+from aiops.policy.dssp import dssp
 from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 from aiops.policy.weight import by_samples, by_staleness, product, uniform
 from aiops.policy.work import fixed, until_model
@@ -61,6 +62,7 @@ def test_every_preset_makes_a_server(name):
         ({"sync": "bulk"}, {}),
         ({"sync": "ssp:2"}, {"sync": ssp(2), "work": fixed(1)}),
         ({"sync": ssp(2)}, {"sync": ssp(2), "work": fixed(1)}),
+        ({"sync": "dssp:3,15"}, {"sync": dssp(3, 15), "work": fixed(1)}),
         ({"sync": "ssp:20", "work": "fixed:10"}, {"sync": ssp(20), "work": fixed(10)}),
         (
             {"sync": "ssp:2", "work": "until_model:1,5"},
@@ -107,7 +109,7 @@ def test_good_specs(spec, settings):
     [
         (
             {"sync": "bsp"},
-            "unknown sync 'bsp', known are bulk, asynchronous, ssp, buffered, did you mean 'bulk'",
+            "unknown sync 'bsp', known are bulk, asynchronous, ssp, buffered, dssp, did you mean 'bulk'",
         ),
         ({"weights": "samples"}, "unknown weights 'samples', .*, did you mean 'by_samples'"),
         ({"work": "fixd:1"}, "unknown work 'fixd', .*, did you mean 'fixed'"),
@@ -261,7 +263,7 @@ def test_a_worker_rebuilds_the_codec_from_its_name(text, codec):
 
 
 def test_the_name_tables():
-    assert list(SYNC) == ["bulk", "asynchronous", "ssp", "buffered"]
+    assert list(SYNC) == ["bulk", "asynchronous", "ssp", "buffered", "dssp"]
     assert list(WORK) == ["fixed", "until_model", "fill_the_sync"]
     assert list(CODEC) == [
         *["dense", "fp16", "bf16", "int8", "topk"],

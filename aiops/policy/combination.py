@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from aiops.errors import ConfigError
 from aiops.policy.base import PushView, SyncPolicy, WeightRule, WorkPolicy
+from aiops.policy.dssp import DynamicStaleSynchronous
 from aiops.policy.sync import Asynchronous, Buffered, Bulk, StaleSynchronous
 from aiops.policy.weight import ByStaleness, BySteps, Hinge, Normalized, Product
 from aiops.policy.work import FillTheSync, Fixed, UntilModel
@@ -48,7 +49,7 @@ def check_weights(sync: SyncPolicy, weights: WeightRule) -> None:
             "normalized divides by the sum of the weights, so that a buffer of old pushes would count "
             "as one of fresh pushes: divide by their number, uniform*by_staleness:0.5"
         )
-    if isinstance(sync, Asynchronous | StaleSynchronous):
+    if isinstance(sync, Asynchronous | StaleSynchronous | DynamicStaleSynchronous):
         _check_single_pushes(weights)
 
 
@@ -112,7 +113,14 @@ def check_work(sync: SyncPolicy, work: WorkPolicy, *, merge: str, bootstrap: str
             "use max_staleness 1, or fixed work"
         )
     if isinstance(sync, StaleSynchronous):
-        _check_bound(sync.bound, work)
+        _check_bound("ssp's bound", sync.bound, work)
+    if isinstance(sync, DynamicStaleSynchronous):
+        _check_bound("dssp's low", sync.low, work)
+        if isinstance(work, Fixed) and sync.high - sync.low < work.steps:
+            raise ConfigError(
+                f"dssp's range is {sync.high - sync.low} local steps and every push makes {work.steps}, so "
+                f"that nobody ever gets a further one: use a high >= {sync.low + work.steps}"
+            )
     if isinstance(sync, Buffered) and merge == "eager":
         raise ConfigError(
             "merge 'eager' divides by the pushes of the model's version, and a buffered push is answered "
@@ -133,19 +141,19 @@ def check_members(sync: SyncPolicy, *, max_members: int) -> None:
         )
 
 
-def _check_bound(bound: int, work: WorkPolicy) -> None:
+def _check_bound(name: str, bound: int, work: WorkPolicy) -> None:
     if isinstance(work, UntilModel) and work.max_steps is None:
         raise ConfigError(
-            f"ssp's bound of {bound} steps would not hold, because until_model without max_steps goes "
+            f"{name} of {bound} steps would not hold, because until_model without max_steps goes "
             "on while it waits: use fixed work, or give until_model a max_steps"
         )
     if isinstance(work, FillTheSync) and work.cap is None:
         raise ConfigError(
-            f"ssp's bound of {bound} steps would not hold, because fill_the_sync without a cap goes "
+            f"{name} of {bound} steps would not hold, because fill_the_sync without a cap goes "
             "on while it waits: use fixed work, or give fill_the_sync a cap"
         )
     if isinstance(work, Fixed) and 0 < bound < work.steps:
         raise ConfigError(
-            f"ssp's bound is {bound} local steps and every push makes {work.steps}, so it would act "
+            f"{name} is {bound} local steps and every push makes {work.steps}, so it would act "
             f"as 0: use a bound >= {work.steps}, or 0 for lock-step"
         )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NoReturn, cast, get_args
 
 from aiops.errors import ConfigError
-from aiops.policy import sync, weight, work
+from aiops.policy import dssp, sync, weight, work
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
 
 Factory = Callable[..., object]
@@ -25,6 +25,7 @@ SYNC: dict[str, Factory] = {
     "asynchronous": sync.asynchronous,
     "ssp": sync.ssp,
     "buffered": sync.buffered,
+    "dssp": dssp.dssp,
 }
 WEIGHTS: dict[str, Factory] = {
     "uniform": weight.uniform,

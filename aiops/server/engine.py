@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from aiops.errors import Busy, NotMember, Refused, StalePush, ZeroWeight
 from aiops.policy.base import (
     BufferPolicy,
+    GrantPolicy,
     PushView,
     RoundView,
     SyncPolicy,
@@ -62,11 +65,15 @@ class Engine:
     # Pushes of workers whose earlier life has one in the open round.
     _early: dict[WorkerId, Pushed] = field(default_factory=dict)
     _plan: dict[WorkerId, Work] = field(default_factory=dict)
+    # How far those may go that a policy lets go on for several pushes.
+    _granted: dict[WorkerId, Clock] = field(default_factory=dict)
     # The sync policy, if it is one of these: asked for once, since asking takes longer than a small push does.
     _buffer: BufferPolicy | None = None
+    _granting: GrantPolicy | None = None
 
     def __post_init__(self) -> None:
         self._buffer = self.sync if isinstance(self.sync, BufferPolicy) else None
+        self._granting = self.sync if isinstance(self.sync, GrantPolicy) else None
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event at time ``now`` (seconds of the loop's clock); return what is to be done, in order."""
@@ -82,6 +89,7 @@ class Engine:
             case Left(worker):
                 # What is held or merged of it still counts, and a parked answer is free now.
                 self._roster.leave(worker)
+                self._granted.pop(worker, None)
                 self._replan()
                 return self._turned_away(worker) + self._advance(now)
             case MergeFailed(error):
@@ -243,7 +251,17 @@ class Engine:
             held.pace.merged(self._round.closed - held.view.arrived, now)
             self._parked[worker] = Answer(held.handle, worker, self.version, staleness, len(merged))
         self._replan()
+        if self._granting is not None:
+            self._grant(self._granting, [held.view.worker for held in merged], now)
         return self._advance(now)
+
+    # Decided once for each push, when it is merged: whoever is to wait then waits for the slowest.
+    def _grant(self, sync: GrantPolicy, workers: Sequence[WorkerId], now: float) -> None:
+        for worker in workers:
+            view = self._view(now)
+            if worker in view.clocks and not sync.may_proceed(worker, view):
+                further = sync.grant(worker, view)
+                self._granted[worker] = Clock(view.clocks[worker] + further)
 
     def _answers(self, now: float) -> list[Action]:
         view = self._view(now)
@@ -257,7 +275,11 @@ class Engine:
         return [self._parked.pop(worker) for worker in free]
 
     def _view(self, now: float) -> RoundView:
-        return self._round.view(self.version, self._roster.clocks.copy(), now)
+        view = self._round.view(self.version, self._roster.clocks.copy(), now)
+        if self._granting is None:
+            return view
+        granted, times = self._granted.copy(), self._roster.times()
+        return msgspec.structs.replace(view, granted=granted, times=times)
 
     def _replan(self) -> None:
         self._plan = dict(self.work.plan(self._roster.views()))

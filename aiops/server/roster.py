@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from aiops.policy.base import WorkerView
+from aiops.policy.base import PushTimes, WorkerView
 from aiops.server.event import Pushed
 from aiops.server.monitor import Pace
 from aiops.types import Clock, Version, WorkerId
@@ -83,6 +83,10 @@ class Roster:
     def views(self) -> dict[WorkerId, WorkerView]:
         """Return what a work policy may see of every member."""
         return {worker: member.pace.view(member.clock) for worker, member in self._members.items()}
+
+    def times(self) -> dict[WorkerId, PushTimes]:
+        """Return when each active member pushed."""
+        return {worker: self._members[worker].pace.times() for worker in self.clocks}
 
     def _slowest(self) -> Clock:
         return min(self.clocks.values(), default=Clock(0))

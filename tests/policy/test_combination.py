@@ -19,6 +19,8 @@ from aiops.policy.table import parse_sync, parse_weights, parse_work
         ("bulk", "by_steps", "by_steps*constant*by_samples", "0.5 in all, not 1"),
         ("asynchronous", "uniform", "by_steps", "by_steps compares the pushes of one round"),
         ("ssp:2", "by_samples", "constant*by_steps:by_samples", "by_steps compares the pushes"),
+        ("dssp:2,5", "by_samples", "by_steps", "by_steps compares the pushes"),
+        ("dssp:2,5", "by_staleness", "normalized(by_staleness)", "normalized makes the weight"),
         ("asynchronous", "by_staleness", "normalized(by_staleness)", "normalized makes the weight"),
         ("ssp:2", "normalized(uniform)*hinge", "normalized(uniform*hinge)", "normalized makes the"),
         ("asynchronous", "hinge", "uniform*normalized(normalized(hinge))", "normalized makes the"),
@@ -64,6 +66,21 @@ OVERLAPPED = {"merge": "reset", "bootstrap": "fixed"}
             ("ssp:2", "until_model:1,5", OVERLAPPED),
             ("ssp:2", "until_model", OVERLAPPED),
             "ssp's bound of 2 steps would not hold",
+        ),
+        (
+            ("dssp:2,5", "until_model:1,5", OVERLAPPED),
+            ("dssp:2,5", "until_model", OVERLAPPED),
+            "dssp's low of 2 steps would not hold",
+        ),
+        (
+            ("dssp:5,10", "fixed:5", OVERLAPPED),
+            ("dssp:4,10", "fixed:5", OVERLAPPED),
+            "dssp's low is 4 local steps and every push makes 5, so it would act as 0",
+        ),
+        (
+            ("dssp:0,5", "fixed:5", OVERLAPPED),
+            ("dssp:5,9", "fixed:5", OVERLAPPED),
+            "nobody ever gets a further one: use a high >= 10",
         ),
         (
             ("buffered:2", "until_model", {"merge": "carry", "bootstrap": "fixed"}),

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import pytest
 
 from aiops.policy.base import BufferPolicy, PushView, RoundView, Work, WorkerView
+from aiops.policy.dssp import dssp
 from aiops.policy.place import by_bytes
 from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 from aiops.policy.table import SYNC, WEIGHTS, WORK
@@ -33,6 +34,8 @@ SYNC_POLICIES = [
     asynchronous,
     lambda: ssp(0),
     lambda: ssp(3),
+    lambda: dssp(0, 2),
+    lambda: dssp(3, 15),
     lambda: buffered(1),
     lambda: buffered(3, 9),
 ]
@@ -104,7 +107,7 @@ def test_every_name_on_the_command_line_is_swept_here():
     assert {type(bulk()), type(asynchronous()), type(ssp(1))} <= swept
     for table in (SYNC, WEIGHTS, WORK):
         for factory in table.values():
-            made = factory(3) if factory in (ssp, fixed, buffered) else factory()
+            made = factory(*{ssp: [3], fixed: [3], buffered: [3], dssp: [3, 9]}.get(factory, []))
             assert type(made) in swept
 
 
