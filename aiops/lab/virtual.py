@@ -1,6 +1,7 @@
 """The virtual lab: the shipped server, client and policies on a virtual clock, with real gradients.
 
-Links are computed. A run repeats bit for bit. What is not there is TCP: a message takes its bytes over the rate plus the delay.
+Links are computed: a message takes its bytes over the rate plus the delay, and TCP is not there. A run repeats bit for
+bit.
 """
 
 from __future__ import annotations
