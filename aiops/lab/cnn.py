@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from aiops.errors import ConfigError
-from aiops.lab.model import Images, Labels, Vector
+from aiops.lab.model import Gradient, Images, Labels, Vector
 from aiops.types import TensorSpec
 
 
@@ -33,9 +33,6 @@ class Convolutional:
         # Each 5 x 5 convolution with stride 2 leaves (n - 3) // 2 of n.
         left = ((side - 3) // 2 - 3) // 2
         self._n_classes, self._n_features = n_classes, 16 * left * left
-        self._module = self._make()
-        # The vectors that the module's parameters and gradients are views of.
-        self._bound: tuple[Vector, Vector] | None = None
 
     def _make(self) -> nn.Module:
         return nn.Sequential(
@@ -54,7 +51,7 @@ class Convolutional:
         """The module's parameters in its order."""
         return tuple(
             TensorSpec(name, tuple(parameter.shape), "float32")
-            for name, parameter in self._module.named_parameters()
+            for name, parameter in self._make().named_parameters()
         )
 
     def initial(self, seed: int) -> Vector:
@@ -64,33 +61,39 @@ class Convolutional:
             module = self._make()
         return np.concatenate([p.detach().numpy().ravel() for p in module.parameters()])
 
-    def gradient(self, x: Vector, images: Images, labels: Labels, *, out: Vector) -> float:
-        """Write the gradient of the mean loss at ``x`` into ``out`` and return the loss."""
-        self._bind(x, out)
-        out.fill(0.0)
-        loss = nn.functional.cross_entropy(self._forward(images), torch.from_numpy(labels))
-        loss.backward()  # type: ignore[no-untyped-call]
-        return float(loss)
+    def bind(self, x: Vector, out: Vector) -> Gradient:
+        """Return the gradient at whatever ``x`` holds when it is called, written into ``out``."""
+        module = self._seen(x)
+        slopes, at = torch.from_numpy(out), 0
+        # Gradients accumulate into views of the caller's vector, so that nothing is gathered.
+        for parameter in module.parameters():
+            end = at + parameter.numel()
+            parameter.grad = slopes[at:end].view(parameter.shape)
+            at = end
+
+        def gradient(images: Images, labels: Labels) -> float:
+            out.fill(0.0)
+            scores = module(self._shaped(images))
+            loss = nn.functional.cross_entropy(scores, torch.from_numpy(labels))
+            loss.backward()  # type: ignore[no-untyped-call]
+            return float(loss.detach())
+
+        return gradient
 
     @torch.no_grad()
     def scores(self, x: Vector, images: Images) -> NDArray[np.float32]:
         """Return the class scores, float32, shape (samples, classes)."""
-        self._bind(x, np.empty_like(x))
-        return self._forward(images).numpy()
+        scores: torch.Tensor = self._seen(x)(self._shaped(images))
+        return scores.numpy()
 
-    def _forward(self, images: Images) -> torch.Tensor:
-        shaped = torch.from_numpy(images).view(-1, 1, self._side, self._side)
-        result: torch.Tensor = self._module(shaped)
-        return result
+    def _shaped(self, images: Images) -> torch.Tensor:
+        return torch.from_numpy(images).view(-1, 1, self._side, self._side)
 
-    # Gradients accumulate into views of the caller's vector, so that nothing is gathered.
-    def _bind(self, x: Vector, out: Vector) -> None:
-        if self._bound is not None and self._bound[0] is x and self._bound[1] is out:
-            return
-        values, slopes, at = torch.from_numpy(x), torch.from_numpy(out), 0
-        for parameter in self._module.parameters():
+    # A module whose parameters are views of the vector.
+    def _seen(self, x: Vector) -> nn.Module:
+        module, values, at = self._make(), torch.from_numpy(x), 0
+        for parameter in module.parameters():
             end = at + parameter.numel()
             parameter.data = values[at:end].view(parameter.shape)
-            parameter.grad = slopes[at:end].view(parameter.shape)
             at = end
-        self._bound = (x, out)
+        return module

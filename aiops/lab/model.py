@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +16,10 @@ Images = NDArray[np.float32]
 Labels = NDArray[np.int64]
 
 
+Gradient = Callable[[Images, Labels], float]
+"""Writes the gradient of the mean loss over a batch into its vector and returns the loss."""
+
+
 class Model(Protocol):
     """What the labs train: parameters are one flat float32 vector, shape (n,), owned by the caller."""
 
@@ -26,8 +30,8 @@ class Model(Protocol):
     def initial(self, seed: int) -> Vector:
         """Return start values; the same for the same seed."""
 
-    def gradient(self, x: Vector, images: Images, labels: Labels, *, out: Vector) -> float:
-        """Write the gradient of the mean loss at ``x`` into ``out`` and return the loss."""
+    def bind(self, x: Vector, out: Vector) -> Gradient:
+        """Return the gradient at whatever ``x`` holds when it is called, written into ``out``."""
 
     def scores(self, x: Vector, images: Images) -> NDArray[np.float32]:
         """Return the class scores, float32, shape (samples, classes)."""
@@ -63,33 +67,9 @@ class Perceptron:
             bias[...] = rng.uniform(-bound, bound, bias.shape)
         return flat
 
-    def gradient(self, x: Vector, images: Images, labels: Labels, *, out: Vector) -> float:
-        """Write the gradient of the mean loss at ``x`` into ``out`` and return the loss."""
-        layers, slots = self._layers(x), self._layers(out)
-        inputs = [images]
-        for weight, bias in layers[:-1]:
-            hidden = inputs[-1] @ weight
-            hidden += bias
-            np.maximum(hidden, 0.0, out=hidden)
-            inputs.append(hidden)
-        weight, bias = layers[-1]
-        scores = inputs[-1] @ weight
-        scores += bias
-        scores -= scores.max(axis=1, keepdims=True)
-        np.exp(scores, out=scores)
-        scores /= scores.sum(axis=1, keepdims=True)
-        rows = np.arange(len(labels))
-        loss = -float(np.log(np.maximum(scores[rows, labels], 1e-30)).sum()) / len(labels)
-        scores[rows, labels] -= 1.0
-        scores /= np.float32(len(labels))
-        error = scores
-        for number in range(len(layers) - 1, -1, -1):
-            np.matmul(inputs[number].T, error, out=slots[number][0])
-            np.sum(error, axis=0, out=slots[number][1])
-            if number:
-                error = error @ layers[number][0].T
-                error *= inputs[number] > 0
-        return loss
+    def bind(self, x: Vector, out: Vector) -> Gradient:
+        """Return the gradient at whatever ``x`` holds when it is called, written into ``out``."""
+        return _Slope(self._layers(x), self._layers(out))
 
     def scores(self, x: Vector, images: Images) -> NDArray[np.float32]:
         """Return the class scores, float32, shape (samples, classes)."""
@@ -110,3 +90,43 @@ class Perceptron:
             layers.append((flat[at:end].reshape(rows, columns), flat[end : end + columns]))
             at = end + columns
         return layers
+
+
+# Calls into numpy are most of what a batch of 32 costs beside its matrix products, so they are few, views are made
+# once, and what a batch leaves behind is written over by the next one.
+class _Slope:
+    def __init__(
+        self, layers: list[tuple[Vector, Vector]], slots: list[tuple[Vector, Vector]]
+    ) -> None:
+        self._layers, self._slots = layers, slots
+        self._outputs: list[Vector] = []
+        self._rows: NDArray[np.int64] = np.empty(0, np.int64)
+
+    def __call__(self, images: Images, labels: Labels) -> float:
+        if len(self._rows) != len(labels):
+            self._make_room(len(labels))
+        layers, slots, outputs = self._layers, self._slots, self._outputs
+        values, last = images, len(layers) - 1
+        for number, (weight, bias) in enumerate(layers):
+            values = np.matmul(values, weight, out=outputs[number])
+            values += bias
+            if number < last:
+                np.maximum(values, 0.0, out=values)
+        values -= np.maximum.reduce(values, axis=1, keepdims=True)
+        np.exp(values, out=values)
+        values /= np.add.reduce(values, axis=1, keepdims=True)
+        likely = values[self._rows, labels]
+        values[self._rows, labels] = likely - 1.0
+        values *= np.float32(1.0 / len(labels))
+        for number in range(last, -1, -1):
+            below = outputs[number - 1] if number else images
+            np.matmul(below.T, values, out=slots[number][0])
+            np.add.reduce(values, axis=0, out=slots[number][1])
+            if number:
+                values = values @ layers[number][0].T
+                values *= below > 0
+        return -float(np.add.reduce(np.log(np.maximum(likely, 1e-30)))) / len(labels)
+
+    def _make_room(self, n: int) -> None:
+        self._rows = np.arange(n)
+        self._outputs = [np.empty((n, weight.shape[1]), np.float32) for weight, _ in self._layers]

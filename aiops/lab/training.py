@@ -124,6 +124,7 @@ class Trainee:
         self.meter = meter = Meter(loop.time())
         sampler, pace = self.problem.sampler(self.worker, self.seed), Pace(self.speed)
         slope, waits = np.empty(self.problem.size, np.float32), 0
+        gradient = model.bind(snapshot.flat, slope)
 
         async def step(x: Vector) -> Step:
             nonlocal waits
@@ -131,7 +132,7 @@ class Trainee:
                 waits = meter.waits
                 pace.restart()
             images, labels = sampler.draw()
-            loss = model.gradient(x, images, labels, out=slope)
+            loss = gradient(images, labels)
             weighted_add(x, slope, -self.lr)
             await pace.step()
             return Step(n_samples=len(labels), loss=loss)
