@@ -1,4 +1,4 @@
-"""Network namespaces without names: one lives as long as a descriptor of it, or a process in it, and leaves nothing behind.
+"""Network namespaces without names: one lives as long as a descriptor of it or a process in it, and leaves nothing.
 
 Only the calling thread moves, for as long as the ``with`` block lasts: there must be no ``await`` inside. Making and
 entering one takes CAP_SYS_ADMIN; without it the system's OSError comes out.

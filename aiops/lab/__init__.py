@@ -1,0 +1,1 @@
+"""The laboratory: algorithms measured on emulated wide-area networks."""
