@@ -27,7 +27,7 @@ class Wan(Protocol):
 
     kind: Kind
     label: str
-    links: Sequence[LinkSpec]
+    links: tuple[LinkSpec, ...]
     congestion: str
     server_host: str
 
@@ -43,17 +43,14 @@ class Wan(Protocol):
     async def address_for(self, worker: int, port: int) -> tuple[str, int]:
         """Return the host and port at which a worker reaches a port of the server's."""
 
+    async def url_for(self, worker: int, port: int) -> str:
+        """Return the URL of it."""
+
     async def begin(self) -> None:
         """Set the links to what they begin with, and let their schedules of changes begin."""
 
     async def counters(self) -> Counters | None:
         """Return what the emulator counted so far; None where nobody counts."""
-
-
-async def url_for(wan: Wan, worker: int, port: int) -> str:
-    """Return the URL at which a worker reaches a server's port."""
-    host, port = await wan.address_for(worker, port)
-    return f"aiops://{host}:{port}"
 
 
 def check_links(links: Sequence[LinkSpec]) -> None:

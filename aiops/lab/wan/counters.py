@@ -71,11 +71,15 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     elapsed_s: float
 
     @property
+    def packets(self) -> int:
+        """All packets delivered."""
+        return sum(way.packets for way in [*self.up, *self.down])
+
+    @property
     def late_s(self) -> float:
         """Mean lateness over all packets."""
-        ways = [*self.up, *self.down]
-        packets = sum(way.packets for way in ways)
-        return sum(way.packets * way.late_s for way in ways) / packets if packets else 0.0
+        total = sum(way.packets * way.late_s for way in [*self.up, *self.down])
+        return total / self.packets if self.packets else 0.0
 
     @property
     def late_p99_s(self) -> float:

@@ -60,7 +60,7 @@ class Emulator:
         self._resting: set[int] = set()
         self._poll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
-        self._start = time.monotonic()
+        self._start, self._cpu = time.monotonic(), time.process_time()
         for fd in tuns:
             self._poll.register(fd, select.EPOLLIN)
 
@@ -114,9 +114,11 @@ class Emulator:
             )
             for direction, late in zip(self._directions, self._late, strict=True)
         ]
-        elapsed_s = time.monotonic() - self._start
         return Counters(
-            up=ways[0::2], down=ways[1::2], cpu_s=time.process_time(), elapsed_s=elapsed_s
+            up=ways[0::2],
+            down=ways[1::2],
+            cpu_s=time.process_time() - self._cpu,
+            elapsed_s=time.monotonic() - self._start,
         )
 
     # Write everything that is due, the earliest direction first.

@@ -113,6 +113,10 @@ class SpaceWan:
         self._space(worker)
         return self.server_host, port
 
+    async def url_for(self, worker: int, port: int) -> str:
+        """Return the URL of it."""
+        return "aiops://{}:{}".format(*await self.address_for(worker, port))
+
     async def begin(self) -> None:
         """Set the links to what they begin with, and let their schedules of changes begin."""
         if self.kind == "tun":
