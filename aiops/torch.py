@@ -97,6 +97,19 @@ class Link(SyncLink):
             else:
                 part.copy_(tensor)
 
+    # Parameters stand first, and running statistics are not corrected.
+    @torch.no_grad()
+    def _correct(self, correction: Vector) -> None:
+        whole, at = torch.from_numpy(correction), 0
+        params = dict(self._module.named_parameters())
+        for name in self._names:
+            tensor = params.get(name)
+            if tensor is None:
+                break
+            part = whole[at : at + tensor.numel()].view(tensor.shape)
+            at += tensor.numel()
+            tensor.add_(part.to(tensor.device))
+
 
 def attach(
     module: torch.nn.Module,

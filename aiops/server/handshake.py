@@ -112,6 +112,7 @@ class Handshake:
                 alpha=config.alpha,
                 beta=config.beta,
                 bootstrap=config.bootstrap,
+                drift=config.drift,
             ),
             version=service.engine.version,
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from aiops.errors import StalePush
 from aiops.worker.client import Client
-from aiops.worker.machine import Move, Overlap, Rule, Update, Vector
+from aiops.worker.machine import Move, Overlap, Rule, Update, Vector, machine_of
 from aiops.worker.meter import Meter
 from aiops.worker.ticket import Snapshot
 
@@ -53,6 +53,15 @@ LocalStep = Callable[[Vector], Awaitable[Step | None]]
 """Takes one local step: changes the parameters (float32, shape (n,)) in place."""
 
 
+async def take_step(step: LocalStep, x: Vector, machine: Overlap) -> Step:
+    """Take a local step and correct it as the machine says."""
+    told = await step(x) or Step()
+    correction = machine.correction
+    if correction is not None:
+        x += correction
+    return told
+
+
 async def overlapped(
     ps: Client,
     x: Vector,
@@ -81,19 +90,12 @@ async def overlapped(
         did.
 
     Raises:
+        ConfigError: The rule does not go with the server's drift correction.
         Refused: The server declined a push; :class:`NotFinite` names the tensor.
         TransportError: The line to the server is lost for good.
     """
     meter = meter or Meter(asyncio.get_running_loop().time())
-    policy = ps.policy
-    machine = Overlap(
-        x,
-        ps.version,
-        rule or Rule(policy.merge, policy.alpha, policy.beta, policy.bootstrap),
-        min_steps=policy.min_steps,
-        max_steps=policy.max_steps,
-        accumulated=ps.table.accumulated,
-    )
+    machine = machine_of(ps.policy, x, ps.version, accumulated=ps.table.accumulated, rule=rule)
     return await _Training(ps, x, step, machine, meter, stop).run()
 
 
@@ -136,7 +138,7 @@ class _Training:
         machine, going_on = self._machine, True
         while going_on:
             start = self._loop.time()
-            told = await self._step(self._x) or Step()
+            told = await take_step(self._step, self._x, machine)
             self._meter.stepped(start, self._loop.time())
             move = machine.stepped(n_samples=told.n_samples, loss=told.loss)
             if move is Move.WAIT:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 from aiops.worker.client import Client
-from aiops.worker.machine import Move, Overlap, Rule, Vector
+from aiops.worker.machine import Move, Vector, machine_of
 from aiops.worker.meter import Meter
-from aiops.worker.overlap import LocalStep, Step, exchange
+from aiops.worker.overlap import LocalStep, exchange, take_step
 
 
 async def blocking(
@@ -44,13 +44,13 @@ async def blocking(
     """
     loop = asyncio.get_running_loop()
     meter = meter or Meter(loop.time())
-    policy, new = ps.policy, np.empty_like(x)
-    machine = Overlap(x, ps.version, Rule(), min_steps=policy.min_steps, max_steps=policy.max_steps)
+    new = np.empty_like(x)
+    machine = machine_of(ps.policy, x, ps.version, accumulated=ps.table.accumulated)
     while stop is None or not stop():
         move = Move.COMPUTE
         while move is Move.COMPUTE:
             start = loop.time()
-            told = await step(x) or Step()
+            told = await take_step(step, x, machine)
             meter.stepped(start, loop.time())
             move = machine.stepped(n_samples=told.n_samples, loss=told.loss)
         update = machine.push(x)
