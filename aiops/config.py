@@ -57,6 +57,7 @@ class ServerSpec(TypedDict, total=False):
     idle_timeout_s: float
     token: str | None
     drift: DriftName
+    proximal: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,8 @@ class ServerConfig:
         token: Secret that a worker must show, 1 to 4096 characters; None lets everybody in.
         drift: "infer" corrects the workers' drift towards their own data with what the model's change tells of the
             others' progress (SCAFFOLD, Karimireddy et al., 2020), for no bytes; "off" does not.
+        proximal: mu, >= 0: local steps minimize f(x) + mu / 2 * |x - W|^2, W being the newest model (FedProx, Li et
+            al., 2020). FedAvg and NBSync have none, 0.
     """
 
     sync: SyncPolicy = field(default_factory=bulk)
@@ -107,6 +110,7 @@ class ServerConfig:
     idle_timeout_s: float = 15.0
     token: str | None = field(default=None, repr=False)
     drift: DriftName = "off"
+    proximal: float = 0.0
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -169,6 +173,8 @@ class ServerConfig:
             raise ConfigError(f"alpha of merge 'mix' is {self.alpha!r}, it must be in [0, 1)")
         if not (_is_real(self.beta) and 0 <= self.beta <= 1):
             raise ConfigError(f"beta of merge 'partial' is {self.beta!r}, it must be in [0, 1]")
+        if not (_is_real(self.proximal) and self.proximal >= 0):
+            raise ConfigError(f"proximal is {self.proximal!r}, it must be finite and >= 0")
         if self.heartbeat_s >= self.lease_s / 2:
             raise ConfigError(
                 f"heartbeat_s is {self.heartbeat_s:g}, it must be less than half of "

@@ -92,6 +92,7 @@ def test_every_preset_makes_a_server(name):
             {"bucket_bytes": 4, "max_frame_bytes": 65536},
         ),
         ({"token": "s3cret"}, {"token": "s3cret"}),
+        ({"proximal": 0.01}, {"proximal": 0.01}),
         (
             {"drift": "infer", "weights": "by_steps", "merge": "partial:0.5", "codec": "int8"},
             {"drift": "infer", "weights": by_steps(), "merge": "partial", "codec": int8()},
@@ -122,6 +123,8 @@ def test_good_specs(spec, settings):
         ({"merge": "partial:1.5"}, r"beta of merge 'partial' is 1.5, it must be in \[0, 1\]"),
         ({"merge": "partial:nan"}, "beta of merge 'partial' is nan"),
         ({"bootstrap": "author"}, "unknown bootstrap 'author', known are fixed, authors, did you"),
+        ({"proximal": -0.1}, "proximal is -0.1, it must be finite and >= 0"),
+        ({"proximal": float("nan")}, "proximal is nan"),
         ({"drift": "send"}, "unknown drift 'send', known are off, infer"),
         (
             {"drift": "infer"},

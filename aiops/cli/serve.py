@@ -80,6 +80,7 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
 @click.option(
     "--drift", type=click.Choice(get_args(DriftName)), help="Correct workers' drift (by_steps)."
 )
+@click.option("--proximal", type=float, help="Hold local steps near the model: FedProx's mu.")
 @click.option(
     "--bootstrap", type=click.Choice(get_args(BootstrapName)), help="Overlap: first push."
 )

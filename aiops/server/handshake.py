@@ -113,6 +113,7 @@ class Handshake:
                 beta=config.beta,
                 bootstrap=config.bootstrap,
                 drift=config.drift,
+                proximal=config.proximal,
             ),
             version=service.engine.version,
         )

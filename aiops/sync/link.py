@@ -56,9 +56,13 @@ class Link:
 
     Raises:
         ConfigError: A rule is given and the server's rounds are blocking, or it does not go with the server's drift
-            correction, or the parameters are not exact enough for that.
+            correction, or the parameters are not exact enough for that, or the server has a proximal term and this
+            does not add it to steps.
         ConnectFailed, Rejected, ShapeMismatch, NotFinite: As :meth:`aiops.Client.init`.
     """
+
+    # Whether what trains the parameters adds the machine's proximal term to its steps.
+    holds = False
 
     def __init__(
         self,
@@ -81,7 +85,7 @@ class Link:
             raise
         self.overlap = client.policy.overlap
         try:
-            self._machine = start(client, snapshot, rule, exact=exact)
+            self._machine = start(client, snapshot, rule, exact=exact, holds=self.holds)
         except ConfigError:
             self.close(flush=False)
             raise

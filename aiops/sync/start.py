@@ -10,7 +10,9 @@ from aiops.worker.machine import Overlap, Rule, machine_of
 from aiops.worker.ticket import Snapshot
 
 
-def start(client: Client, snapshot: Snapshot, rule: Rule | None, *, exact: bool) -> Overlap:
+def start(
+    client: Client, snapshot: Snapshot, rule: Rule | None, *, exact: bool, holds: bool
+) -> Overlap:
     """Return the machine of a training loop.
 
     Args:
@@ -18,6 +20,7 @@ def start(client: Client, snapshot: Snapshot, rule: Rule | None, *, exact: bool)
         snapshot: The parameters to start from.
         rule: How an overlapped worker merges; the server's unless given. The bootstrap is the server's always.
         exact: Whether the parameters hold any float32 value.
+        holds: Whether the training loop adds a proximal term to its steps.
 
     Raises:
         ConfigError: The rule or the parameters do not go with what the server says.
@@ -33,6 +36,11 @@ def start(client: Client, snapshot: Snapshot, rule: Rule | None, *, exact: bool)
         raise ConfigError(
             f"drift {policy.drift!r} adds to the parameters what 16-bit floats round away: "
             "train in float32, or tell the server drift 'off'"
+        )
+    if policy.proximal > 0 and not holds:
+        raise ConfigError(
+            f"the server has a proximal term of {policy.proximal:g}, which this training loop does not add to its "
+            "steps: tell the server proximal 0"
         )
     return machine_of(
         policy,

@@ -52,6 +52,7 @@ class Policy(Message, frozen=True):
     beta: float
     bootstrap: Text
     drift: Text = "off"
+    proximal: float = 0.0
 
 
 class Welcome(Message, frozen=True):

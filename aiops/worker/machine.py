@@ -19,6 +19,7 @@ from aiops.errors import ConfigError
 from aiops.kernels import swap_update, weighted_add
 from aiops.wire.message import Policy
 from aiops.worker.drift import Drift
+from aiops.worker.proximal import Proximal
 from aiops.worker.rule import Rule as Rule
 from aiops.worker.ticket import Snapshot
 
@@ -66,6 +67,7 @@ class Overlap:
         accumulated: Leading values whose changes are accumulated; the rest are running statistics, whose values are
             averaged. All are accumulated unless given.
         drift: What corrects this worker's drift; None where nothing does.
+        proximal: What holds its steps near the newest model; None where nothing does.
 
     Attributes:
         version: Version of the model the current phase started from.
@@ -73,6 +75,7 @@ class Overlap:
         mail_at: When the model in the mailbox came, in seconds of the worker's clock.
         under_way: Whether a push has not been answered, or its model not been taken yet.
         restarts: Times that a push came too late to be merged, so that the worker began anew.
+        proximal: What holds local steps near the newest model; whoever takes them asks it.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Overlap:
         max_steps: int | None = None,
         accumulated: int | None = None,
         drift: Drift | None = None,
+        proximal: Proximal | None = None,
     ) -> None:
         self.version = version
         self.n_steps = 0
@@ -103,6 +107,7 @@ class Overlap:
         self._n_samples = 0
         self._loss_sum, self._n_losses = 0.0, 0
         self._drift = drift
+        self.proximal = proximal
 
     @property
     def correction(self) -> Vector | None:
@@ -220,6 +225,8 @@ class Overlap:
         if new is not None:
             self.version = new.version
             self.min_steps, self.max_steps = new.min_steps, new.max_steps
+            if self.proximal is not None:
+                self.proximal.adopt(new)
         self._mail = None
         self.n_steps = self._n_samples = self._n_losses = 0
         self._loss_sum = 0.0
@@ -266,6 +273,8 @@ def machine_of(
         if policy.overlap:
             check_drift_merge(rule.merge, rule.beta)
         drift = Drift(x, version, accumulated=accumulated)
+    mu = policy.proximal
+    proximal = Proximal(x, mu, accumulated=accumulated) if mu > 0 else None
     return Overlap(
         x,
         version,
@@ -274,4 +283,5 @@ def machine_of(
         max_steps=policy.max_steps,
         accumulated=accumulated,
         drift=drift,
+        proximal=proximal,
     )

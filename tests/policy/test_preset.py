@@ -21,6 +21,7 @@ from aiops.policy.work import fixed, until_model
         ("ssgd", bulk(max_staleness=0), by_samples(), fixed(1)),
         ("asp", asynchronous(), uniform(), fixed(1)),
         ("ssp", ssp(3), uniform(), fixed(1)),
+        ("fedprox", bulk(max_staleness=0), by_samples(), fixed(10)),
         ("scaffold", bulk(max_staleness=0), by_steps(), fixed(10)),
     ],
 )
