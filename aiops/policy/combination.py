@@ -9,7 +9,7 @@ from aiops.errors import ConfigError
 from aiops.policy.base import PushView, SyncPolicy, WeightRule, WorkPolicy
 from aiops.policy.sync import Asynchronous, Bulk, StaleSynchronous
 from aiops.policy.weight import ByStaleness, BySteps, Hinge, Normalized, Product
-from aiops.policy.work import Fixed, UntilModel
+from aiops.policy.work import FillTheSync, Fixed, UntilModel
 from aiops.types import Version, WorkerId
 
 # Two workers that did the same; any share gives them a half each.
@@ -154,6 +154,11 @@ def _check_bound(bound: int, work: WorkPolicy) -> None:
         raise ConfigError(
             f"ssp's bound of {bound} steps would not hold, because until_model without max_steps goes "
             "on while it waits: use fixed work, or give until_model a max_steps"
+        )
+    if isinstance(work, FillTheSync) and work.cap is None:
+        raise ConfigError(
+            f"ssp's bound of {bound} steps would not hold, because fill_the_sync without a cap goes "
+            "on while it waits: use fixed work, or give fill_the_sync a cap"
         )
     if isinstance(work, Fixed) and 0 < bound < work.steps:
         raise ConfigError(

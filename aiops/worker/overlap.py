@@ -36,7 +36,7 @@ async def exchange(ps: Client, update: Update, out: Vector, meter: Meter) -> tup
             n_steps=update.n_steps,
             loss=update.loss,
             out=out,
-            step_s=meter.step_s,
+            step_s=meter.phase_step_s,
             sync_s=meter.last_sync_s,
         ), True
     except StalePush:

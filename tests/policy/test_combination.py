@@ -58,6 +58,16 @@ OVERLAPPED = {"merge": "reset", "bootstrap": "fixed"}
             "ssp's bound of 2 steps would not hold",
         ),
         (
+            ("ssp:2", "fill_the_sync:1,5", OVERLAPPED),
+            ("ssp:2", "fill_the_sync", OVERLAPPED),
+            "because fill_the_sync without a cap goes on while it waits",
+        ),
+        (
+            ("bulk:1", "fill_the_sync", {"merge": "partial", "bootstrap": "fixed"}),
+            ("bulk:0", "fill_the_sync", OVERLAPPED),
+            "merges no push that is 1 round old",
+        ),
+        (
             ("ssp:10", "fixed:10", OVERLAPPED),
             ("ssp:9", "fixed:10", OVERLAPPED),
             "ssp's bound is 9 local steps and every push makes 10, so it would act as 0",
