@@ -25,7 +25,7 @@ from aiops.config import (
 from aiops.errors import ConfigError
 from aiops.policy.dssp import dssp
 from aiops.policy.sync import asynchronous, buffered, bulk, ssp
-from aiops.policy.weight import by_samples, by_staleness, product, uniform
+from aiops.policy.weight import by_samples, by_staleness, by_steps, product, uniform
 from aiops.policy.work import fixed, until_model
 
 MIB = 1024 * 1024
@@ -98,6 +98,11 @@ def test_every_preset_makes_a_server(name):
             {"bucket_bytes": 4, "max_frame_bytes": 65536},
         ),
         ({"token": "s3cret"}, {"token": "s3cret"}),
+        ({"proximal": 0.01}, {"proximal": 0.01}),
+        (
+            {"drift": "infer", "weights": "by_steps", "merge": "partial:0.5", "codec": "int8"},
+            {"drift": "infer", "weights": by_steps(), "merge": "partial", "codec": int8()},
+        ),
     ],
 )
 def test_good_specs(spec, settings):
@@ -124,6 +129,21 @@ def test_good_specs(spec, settings):
         ({"merge": "partial:1.5"}, r"beta of merge 'partial' is 1.5, it must be in \[0, 1\]"),
         ({"merge": "partial:nan"}, "beta of merge 'partial' is nan"),
         ({"bootstrap": "author"}, "unknown bootstrap 'author', known are fixed, authors, did you"),
+        ({"proximal": -0.1}, "proximal is -0.1, it must be finite and >= 0"),
+        ({"proximal": float("nan")}, "proximal is nan"),
+        ({"drift": "send"}, "unknown drift 'send', known are off, infer"),
+        (
+            {"drift": "infer"},
+            "weights BySamples.* count fast workers' steps for more: use by_steps",
+        ),
+        (
+            {"drift": "infer", "weights": "by_steps", "merge": "partial:0.5", "codec": "topk:0.1"},
+            "of which codec 'topk:0.1' sends a few values late: use dense, fp16, bf16 or int8",
+        ),
+        (
+            {"drift": "infer", "weights": "by_steps", "work": "fixed:2", "codec": "topk_int8:0.1"},
+            "of which codec 'topk_int8:0.1' sends a few values late",
+        ),
         ({"server_lr": 0.0}, "server_lr is 0.0, it must be finite and > 0"),
         ({"server_lr": -1}, "server_lr is -1"),
         ({"server_lr": float("inf")}, "server_lr is inf"),

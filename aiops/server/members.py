@@ -26,11 +26,15 @@ MAX_DEPARTED = 1024
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """The push is merged in ``version``; or, with ``n_merged`` 0, it waits for others since there was that version."""
+    """The push is merged in ``version``, which moved by ``moved_steps``, see :class:`aiops.wire.message.Model`.
+
+    With ``n_merged`` 0 it is in no version yet: it waits for others, and ``version`` was the newest when it came.
+    """
 
     version: Version
     staleness: int
     n_merged: int
+    moved_steps: float = 0.0
 
 
 Outcome: TypeAlias = "Taken | Refused"

@@ -9,7 +9,7 @@ from aiops.policy.dssp import dssp
 from aiops.policy.preset import PRESETS, preset
 from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 from aiops.policy.table import parse_merge, parse_sync, parse_weights, parse_work
-from aiops.policy.weight import by_samples, by_staleness, product, uniform
+from aiops.policy.weight import by_samples, by_staleness, by_steps, product, uniform
 from aiops.policy.work import fixed, until_model
 
 
@@ -24,6 +24,8 @@ from aiops.policy.work import fixed, until_model
         ("ssp", ssp(3), uniform(), fixed(1)),
         ("dssp", dssp(3, 15), uniform(), fixed(1)),
         ("fedbuff", buffered(3), product(uniform(), by_staleness(0.5)), fixed(10)),
+        ("fedprox", bulk(max_staleness=0), by_samples(), fixed(10)),
+        ("scaffold", bulk(max_staleness=0), by_steps(), fixed(10)),
     ],
 )
 def test_presets(name, sync, weights, work):
