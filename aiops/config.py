@@ -19,7 +19,13 @@ from aiops.codec.topk_coded import CodedTopK
 from aiops.errors import ConfigError
 from aiops.policy import table as policies
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
-from aiops.policy.combination import check_drift, check_members, check_weights, check_work
+from aiops.policy.combination import (
+    check_drift,
+    check_fold,
+    check_members,
+    check_weights,
+    check_work,
+)
 from aiops.policy.combination import check_drift_merge as check_drift_merge
 from aiops.policy.dssp import DynamicStaleSynchronous
 from aiops.policy.preset import PRESETS as PRESETS
@@ -34,6 +40,7 @@ from aiops.url import check_token
 SYNC, WEIGHTS, WORK, CODEC = policies.SYNC, policies.WEIGHTS, policies.WORK, codecs.CODEC
 BootstrapName = Literal["fixed", "authors"]
 DriftName = Literal["off", "infer"]
+FoldName = Literal["ordered", "arrival"]
 # A control message is at most 64 KiB and must always pass.
 _SMALLEST_FRAME_BYTES = 64 * 1024
 
@@ -59,6 +66,7 @@ class ServerSpec(TypedDict, total=False):
     token: str | None
     drift: DriftName
     proximal: float
+    fold: FoldName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +98,10 @@ class ServerConfig:
             others' progress (SCAFFOLD, Karimireddy et al., 2020), for no bytes; "off" does not.
         proximal: mu, >= 0: local steps minimize f(x) + mu / 2 * |x - W|^2, W being the newest model (FedProx, Li et
             al., 2020). FedAvg and NBSync have none, 0.
+        fold: When the pushes of a bulk round are added up. "ordered": when it closes, in worker order, so that the
+            result is the same bit for bit whoever was first; until then each is held, a model's size per worker.
+            "arrival": each when it has come, in that order, and its memory is given back, so that what a server
+            holds does not depend on the number of its workers (but for what is on its way in).
     """
 
     sync: SyncPolicy = field(default_factory=bulk)
@@ -112,6 +124,7 @@ class ServerConfig:
     token: str | None = field(default=None, repr=False)
     drift: DriftName = "off"
     proximal: float = 0.0
+    fold: FoldName = "ordered"
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -121,6 +134,8 @@ class ServerConfig:
         check_members(self.sync, max_members=self.max_members)
         check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
         self._check_drift()
+        if self.fold == "arrival":
+            check_fold(self.sync, self.weights)
 
     @classmethod
     def parse(cls, **spec: Unpack[ServerSpec]) -> Self:
@@ -154,7 +169,12 @@ class ServerConfig:
                     f"{name} is {value!r}, it must be a policy object with {missing[0]!r} "
                     "(ServerConfig.parse makes them of texts)"
                 )
-        names = (("merge", MergeName), ("bootstrap", BootstrapName), ("drift", DriftName))
+        names = (
+            ("merge", MergeName),
+            ("bootstrap", BootstrapName),
+            ("drift", DriftName),
+            ("fold", FoldName),
+        )
         for name, known in names:
             if getattr(self, name) not in get_args(known):
                 unknown(name, str(getattr(self, name)), dict.fromkeys(get_args(known)))

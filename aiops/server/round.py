@@ -9,7 +9,7 @@ import msgspec
 
 from aiops.errors import Refused
 from aiops.policy.base import BufferPolicy, PushView, RoundView
-from aiops.server.event import Action, Decline, Drop, Handle
+from aiops.server.event import Action, Decline, Drop, Handle, Pushed
 from aiops.server.monitor import Pace
 from aiops.types import Clock, Version, WorkerId
 
@@ -107,6 +107,19 @@ class Round:
             held.answered = True
         self._buffer, self.held = waiting, {}
         return answered
+
+
+def view_of(push: Pushed, version: Version, now: float) -> PushView:
+    """Return what a policy may know of a push that came ``now``, at this version."""
+    return PushView(
+        worker=push.worker,
+        base=push.base,
+        staleness=version - push.base,
+        n_samples=push.n_samples,
+        n_steps=push.n_steps,
+        loss=push.loss,
+        arrived=now,
+    )
 
 
 def given_up(pushes: Sequence[Held], error: Refused) -> list[Action]:

@@ -81,7 +81,11 @@ class Service:
         self.counters: Counter[str] = Counter()
         self.pool = BufferPool()
         self.engine = Engine(
-            config.sync, config.weights, config.work, min_workers=config.min_workers
+            config.sync,
+            config.weights,
+            config.work,
+            min_workers=config.min_workers,
+            fold=config.fold == "arrival",
         )
         self.members = Members(lease_s=config.lease_s)
         self.store = Store(
