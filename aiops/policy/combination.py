@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from aiops.errors import ConfigError
-from aiops.policy.base import PushView, SyncPolicy, WeightRule, WorkPolicy
+from aiops.policy.base import PushView, QueriedWork, SyncPolicy, WeightRule, WorkPolicy
 from aiops.policy.sync import Asynchronous, Bulk, StaleSynchronous
 from aiops.policy.weight import ByStaleness, BySteps, Hinge, Normalized, Product
 from aiops.policy.work import Fixed, UntilModel
@@ -96,6 +96,11 @@ def check_work(sync: SyncPolicy, work: WorkPolicy, *, merge: str, bootstrap: str
         raise ConfigError(
             f"sync {sync!r} merges no push that is 1 round old, and with work {work!r} every push is: "
             "use max_staleness 1, or fixed work"
+        )
+    if isinstance(work, QueriedWork) and not sync.barrier:
+        raise ConfigError(
+            f"work {work!r} lets all workers end a round at the same time, and sync {sync!r} has no "
+            "rounds: use sync bulk:0, or fixed work"
         )
     if isinstance(sync, StaleSynchronous):
         _check_bound(sync.bound, work)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import pytest
 
 from aiops.policy.base import PushView, RoundView, Work, WorkerView
+from aiops.policy.esync import esync, esync_prototype
 from aiops.policy.place import by_bytes
 from aiops.policy.sync import asynchronous, bulk, ssp
 from aiops.policy.table import SYNC, WEIGHTS, WORK
@@ -28,7 +29,15 @@ from aiops.policy.weight import (
 from aiops.policy.work import fixed, until_model
 
 SYNC_POLICIES = [bulk, lambda: bulk(max_staleness=0), asynchronous, lambda: ssp(0), lambda: ssp(3)]
-WORK_POLICIES = [lambda: fixed(1), lambda: fixed(10), until_model, lambda: until_model(2, 50)]
+WORK_POLICIES = [
+    lambda: fixed(1),
+    lambda: fixed(10),
+    until_model,
+    lambda: until_model(2, 50),
+    esync,
+    lambda: esync(4),
+    esync_prototype,
+]
 # Sum over one update of fresh pushes with equal steps; None where it is the number of pushes.
 WEIGHT_RULES = [
     (uniform, 1.0),

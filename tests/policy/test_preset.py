@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiops.errors import ConfigError
+from aiops.policy.esync import esync
 from aiops.policy.preset import PRESETS, preset
 from aiops.policy.sync import asynchronous, bulk, ssp
 from aiops.policy.table import parse_merge, parse_sync, parse_weights, parse_work
@@ -21,6 +22,7 @@ from aiops.policy.work import fixed, until_model
         ("ssgd", bulk(max_staleness=0), by_samples(), fixed(1)),
         ("asp", asynchronous(), uniform(), fixed(1)),
         ("ssp", ssp(3), uniform(), fixed(1)),
+        ("esync", bulk(max_staleness=0), by_samples(), esync(1)),
     ],
 )
 def test_presets(name, sync, weights, work):
