@@ -443,6 +443,7 @@ FUTURE = "from __future__ import annotations\n"
         ("config.py", "import asyncio", "config is read before any loop runs"),
         ("server/engine.py", "import asyncio", "the engine turns events into actions"),
         ("server/engine.py", "async def f(): ...", "nothing in it is async"),
+        ("server/advice.py", "async def f(): ...", "nothing in it is async"),
         ("server/service.py", "import torch.distributed", "only torch.py"),
         ("cli/serve.py", "from torch import nn", "only torch.py"),
         ("api.py", "import os\nX = os.environ['A']", "environment variables"),

@@ -255,6 +255,20 @@ async def test_steps_that_take_no_time_end_all_the_same(step_s):
     assert workers[0].pushes[-1][0] == 3
 
 
+async def test_steps_that_never_let_the_loop_run_end_all_the_same():
+    async with (
+        Cluster(params={"w": np.zeros(3, np.float32)}, rounds=4, work="esync") as house,
+        house.worker("w") as ps,
+    ):
+        await ps.init()
+
+        async def step(x):
+            x += 1
+
+        assert (await blocking(ps, np.zeros(3, np.float32), step) > 0).all()
+        assert house.server.version == 4
+
+
 async def test_a_cut_connection_is_mended_and_the_rounds_go_on():
     workers = four()
     workers[1].up.cut_after = 3000
