@@ -36,6 +36,7 @@ WEIGHTS: dict[str, Factory] = {
 WORK: dict[str, Factory] = {
     "fixed": work.fixed,
     "until_model": work.until_model,
+    "fill_the_sync": work.fill_the_sync,
     "esync": esync.esync,
     "esync_prototype": esync.esync_prototype,
 }

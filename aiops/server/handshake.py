@@ -113,6 +113,8 @@ class Handshake:
                 alpha=config.alpha,
                 beta=config.beta,
                 bootstrap=config.bootstrap,
+                drift=config.drift,
+                proximal=config.proximal,
                 query=isinstance(config.work, QueriedWork),
             ),
             version=service.engine.version,

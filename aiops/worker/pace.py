@@ -12,7 +12,7 @@ from collections.abc import Callable
 from aiops.errors import RemoteProtocolError
 from aiops.transport.base import Outgoing
 from aiops.wire.frame import Header, Kind
-from aiops.wire.message import Advice, Query
+from aiops.wire.message import Advice, Policy, Query
 from aiops.wire.session import Event, Session
 from aiops.worker.machine import Move
 from aiops.worker.request import fail
@@ -106,6 +106,11 @@ class Pace:
         step_s = self._untold_s / self._untold if self._untold else 0.0
         self._untold_s, self._untold = 0.0, 0
         return Query(self.version, self.n_steps, step_s, self.rtt_s)
+
+
+def pace_of(policy: Policy, version: int) -> Pace | None:
+    """Return what a worker needs that starts from ``version``; None where the server is not asked."""
+    return Pace(version, policy.max_steps) if policy.query else None
 
 
 class QueryRequest:

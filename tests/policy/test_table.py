@@ -125,7 +125,7 @@ def test_good_texts(parse, text, policy):
         (
             parse_work,
             "nbsync",
-            "known are fixed, until_model, esync, .*, did you mean 'until_model'?",
+            "known are fixed, until_model, fill_the_sync, .*, did you mean 'until_model'?",
         ),
         (parse_weights, "", "unknown weights ''"),
         (parse_weights, "by_sample", "did you mean 'by_samples'?"),

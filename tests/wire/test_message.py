@@ -47,7 +47,18 @@ table = st.builds(
     Table, st.lists(entry, max_size=4).map(tuple), st.lists(bucket, max_size=4).map(tuple)
 )
 policy = st.builds(
-    Policy, st.booleans(), count, st.none() | count, text, text, number, number, text, st.booleans()
+    Policy,
+    st.booleans(),
+    count,
+    st.none() | count,
+    text,
+    text,
+    number,
+    number,
+    text,
+    drift=text,
+    proximal=number,
+    query=st.booleans(),
 )
 
 MESSAGES = {
