@@ -287,7 +287,7 @@ def test_a_worker_rebuilds_the_codec_from_its_name(text, codec):
 
 def test_the_name_tables():
     assert list(SYNC) == ["bulk", "asynchronous", "ssp", "buffered", "dssp"]
-    assert list(WORK) == ["fixed", "until_model", "fill_the_sync"]
+    assert list(WORK) == ["fixed", "until_model", "fill_the_sync", "esync", "esync_prototype"]
     assert list(CODEC) == [
         *["dense", "fp16", "bf16", "int8", "topk"],
         *["topk_fp32", "topk_fp16", "topk_bf16", "topk_int8"],

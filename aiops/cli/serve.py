@@ -76,7 +76,7 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
 )
 @click.option(
     "--work",
-    help="Local steps between pushes: until_model:1,50 or fill_the_sync:8 (overlap), or fixed:10.",
+    help="Local steps between pushes: until_model:1,50 or fill_the_sync:8 (overlap), fixed:10 or esync:4.",
 )
 @click.option(
     "--codec", help=f"How updates travel: {', '.join(CODEC)}; topk with a density, topk:0.01."

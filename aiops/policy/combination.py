@@ -6,7 +6,14 @@ import math
 from collections.abc import Iterator
 
 from aiops.errors import ConfigError
-from aiops.policy.base import FoldableRule, PushView, SyncPolicy, WeightRule, WorkPolicy
+from aiops.policy.base import (
+    FoldableRule,
+    PushView,
+    QueriedWork,
+    SyncPolicy,
+    WeightRule,
+    WorkPolicy,
+)
 from aiops.policy.dssp import DynamicStaleSynchronous
 from aiops.policy.sync import Asynchronous, Buffered, Bulk, StaleSynchronous
 from aiops.policy.weight import ByStaleness, BySteps, Hinge, Normalized, Product
@@ -111,6 +118,11 @@ def check_work(sync: SyncPolicy, work: WorkPolicy, *, merge: str, bootstrap: str
         raise ConfigError(
             f"sync {sync!r} merges no push that is 1 round old, and with work {work!r} every push is: "
             "use max_staleness 1, or fixed work"
+        )
+    if isinstance(work, QueriedWork) and not sync.barrier:
+        raise ConfigError(
+            f"work {work!r} lets all workers end a round at the same time, and sync {sync!r} has no "
+            "rounds: use sync bulk:0, or fixed work"
         )
     if isinstance(sync, StaleSynchronous):
         _check_bound("ssp's bound", sync.bound, work)

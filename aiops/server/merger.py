@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aiops.codec.base import DENSE, Codec
 from aiops.errors import Busy, ConnectionLost, NotMember, Refused
-from aiops.server.admission import AdmittedPush, check_parts, pushed
+from aiops.server.admission import AdmittedPush, check_parts, note_steps, pushed
 from aiops.server.arrival import Arrivals
 from aiops.server.event import (
     Action,
+    Advise,
     Answer,
     Decline,
     Drop,
@@ -29,6 +30,7 @@ from aiops.server.folding import Folding
 from aiops.server.members import Taken
 from aiops.server.outcome import confirm, repeat
 from aiops.server.peer import Peer
+from aiops.server.question import answer, ask
 from aiops.server.shard import MergeJob, Part, Shard
 from aiops.types import Key
 from aiops.wire.session import Event as Received
@@ -107,6 +109,13 @@ class Merger:
     def feed(self, event: Event) -> None:
         """Tell the engine what happened and do what it says."""
         self._act(self._service.engine.handle(event, self._loop.time()))
+
+    def ask(self, peer: Peer, event: Received) -> None:
+        """Answer a worker that asks how far its round goes, now or once that can be said."""
+        asked = ask(self._service, peer, event)
+        if asked is not None:
+            engine, query = asked
+            self._act(engine.queried(query, self._loop.time()))
 
     def close(self) -> None:
         """End the threads, once they are done with what they do, and give back all memory."""
@@ -196,6 +205,8 @@ class Merger:
                     self._waiting.add(push)
                 self._close(push, taken)
                 confirm(self._service, push, taken)
+            case Advise():
+                answer(action)
             case Decline(handle, error):
                 push = _push(handle)
                 self._service.counters[f"refused_{type(error).__name__}"] += 1
@@ -244,11 +255,7 @@ class Merger:
             return
         self._jobs = jobs = service.store.begin(parts, factors, service.config.server_lr, drafts)
         self._arrivals.close_round(drafts)
-        moved_steps = service.config.server_lr * sum(
-            [weight * push.message.n_steps for push, weight in zip(pushes, weights, strict=True)]
-        )
-        for push in pushes:
-            push.moved_steps = moved_steps
+        note_steps(pushes, weights, service.config.server_lr)
         service.counters["buckets_drafted"] += len(drafts)
         size = sum([job.todo_bytes for _, job in jobs]) * (len(parts) + 2)
         if size <= INLINE_BYTES:

@@ -105,6 +105,21 @@ OVERLAPPED = {"merge": "reset", "bootstrap": "fixed"}
             "merges no push that is 1 round old",
         ),
         (
+            ("bulk:0", "esync:4", OVERLAPPED),
+            ("asynchronous", "esync:4", OVERLAPPED),
+            "lets all workers end a round at the same time, and sync Asynchronous.* has no rounds",
+        ),
+        (
+            ("bulk:1", "esync_prototype", OVERLAPPED),
+            ("ssp:3", "esync_prototype", OVERLAPPED),
+            "has no rounds: use sync bulk:0, or fixed work",
+        ),
+        (
+            ("bulk:0", "esync", OVERLAPPED),
+            ("bulk:0", "esync", {"merge": "carry", "bootstrap": "fixed"}),
+            "merge 'carry' keeps what a worker does while the model travels",
+        ),
+        (
             ("ssp:10", "fixed:10", OVERLAPPED),
             ("ssp:9", "fixed:10", OVERLAPPED),
             "ssp's bound is 9 local steps and every push makes 10, so it would act as 0",

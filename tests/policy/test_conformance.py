@@ -13,6 +13,7 @@ import pytest
 
 from aiops.policy.base import BufferPolicy, FoldableRule, PushView, RoundView, Work, WorkerView
 from aiops.policy.dssp import dssp
+from aiops.policy.esync import esync, esync_prototype
 from aiops.policy.place import by_bytes
 from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 from aiops.policy.table import SYNC, WEIGHTS, WORK
@@ -46,6 +47,9 @@ WORK_POLICIES = [
     lambda: until_model(2, 50),
     fill_the_sync,
     lambda: fill_the_sync(4, 20),
+    esync,
+    lambda: esync(4),
+    esync_prototype,
 ]
 # Sum over one update of fresh pushes with equal steps; None where it is the number of pushes.
 WEIGHT_RULES = [

@@ -6,6 +6,7 @@ import pytest
 
 from aiops.errors import ConfigError
 from aiops.policy.dssp import dssp
+from aiops.policy.esync import esync
 from aiops.policy.preset import PRESETS, preset
 from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 from aiops.policy.table import parse_merge, parse_sync, parse_weights, parse_work
@@ -26,6 +27,7 @@ from aiops.policy.work import fixed, until_model
         ("fedbuff", buffered(3), product(uniform(), by_staleness(0.5)), fixed(10)),
         ("fedprox", bulk(max_staleness=0), by_samples(), fixed(10)),
         ("scaffold", bulk(max_staleness=0), by_steps(), fixed(10)),
+        ("esync", bulk(max_staleness=0), by_samples(), esync(1)),
     ],
 )
 def test_presets(name, sync, weights, work):
