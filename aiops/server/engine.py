@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from aiops.errors import Busy, NotMember, Refused, StalePush, ZeroWeight
 from aiops.policy.base import (
     BufferPolicy,
@@ -71,6 +69,7 @@ class Engine:
     # Pushes of workers whose earlier life has one in the open round.
     _early: dict[WorkerId, Pushed] = field(default_factory=dict)
     _plan: dict[WorkerId, Work] = field(default_factory=dict)
+    _merged_at: float = 0.0
     # How far those may go that a policy lets go on for several pushes.
     _granted: dict[WorkerId, Clock] = field(default_factory=dict)
     # The policies as what they are beside: asked for once, since asking takes longer than a small push does.
@@ -250,7 +249,7 @@ class Engine:
         return [action for worker in free for action in self._hold(self._early.pop(worker), now)]
 
     def _merged(self, now: float) -> list[Action]:
-        self.version = Version(self.version + 1)
+        self.version, self._merged_at = Version(self.version + 1), now
         merged = self._round.end()
         for held in merged:
             if held.answered:
@@ -278,16 +277,18 @@ class Engine:
             for worker in sorted(self._parked)
             if worker not in view.clocks or self.sync.may_proceed(worker, view)
         ]
-        for worker in free:
-            self._roster.answered(worker, now)
+        if now > self._merged_at:
+            for worker in free:
+                self._roster.answered(worker, now)
         return [self._parked.pop(worker) for worker in free]
 
     def _view(self, now: float) -> RoundView:
-        view = self._round.view(self.version, self._roster.clocks.copy(), now)
+        held = {worker: held.view for worker, held in self._round.held.items()}
+        clocks = self._roster.clocks.copy()
         if self._granting is None:
-            return view
+            return RoundView(self.version, held, clocks, now)
         granted, times = self._granted.copy(), self._roster.times()
-        return msgspec.structs.replace(view, granted=granted, times=times)
+        return RoundView(self.version, held, clocks, now, granted, times)
 
     def _replan(self) -> None:
         self._plan = dict(self.work.plan(self._roster.views()))
