@@ -132,13 +132,6 @@ class Decline(msgspec.Struct, frozen=True):
     error: Refused
 
 
-class Drop(msgspec.Struct, frozen=True):
-    """A push that was answered while it waited will not be merged after all; its worker cannot be told."""
-
-    handle: Handle
-    error: Refused
-
-
 class Advise(msgspec.Struct, frozen=True):
     """Answer a worker's question.
 
@@ -155,4 +148,11 @@ class Advise(msgspec.Struct, frozen=True):
     held_s: float = 0.0
 
 
-Action: TypeAlias = Fold | Merge | Answer | Decline | Drop | Advise
+class Drop(msgspec.Struct, frozen=True):
+    """A push that was answered while it waited will not be merged after all; its worker cannot be told."""
+
+    handle: Handle
+    error: Refused
+
+
+Action: TypeAlias = Fold | Merge | Answer | Decline | Advise | Drop
