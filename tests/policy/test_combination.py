@@ -163,7 +163,9 @@ def test_only_bulk_rounds_are_added_up_as_they_come(sync):
         check_fold(parse_sync(sync), parse_weights("by_samples"))
 
 
-@pytest.mark.parametrize("wrap", [lambda rule: rule, by_steps, normalized, product], ids=str)
+@pytest.mark.parametrize(
+    "wrap", [lambda rule: rule, by_steps, normalized, product], ids=lambda wrap: wrap.__name__
+)
 def test_only_weights_of_each_push_are_added_up_as_they_come(wrap):
     check_fold(parse_sync("bulk"), wrap(Ones()))
     with pytest.raises(ConfigError, match=r"Halves object .* has no 'raw' and 'scale'"):
