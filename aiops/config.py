@@ -15,6 +15,11 @@ from aiops.codec import table as codecs
 from aiops.codec.base import Codec
 from aiops.codec.dense import dense
 from aiops.errors import ConfigError
+from aiops.merge import table as merges
+from aiops.merge.aggregation import Mean, mean
+from aiops.merge.base import Aggregation, Rules, ServerOptimizer
+from aiops.merge.combination import check_aggregation, check_optimizer
+from aiops.merge.optimizer import Sgd, sgd
 from aiops.policy import table as policies
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
 from aiops.policy.combination import check_weights, check_work
@@ -23,11 +28,12 @@ from aiops.policy.preset import preset as preset
 from aiops.policy.sync import StaleSynchronous, bulk
 from aiops.policy.table import MergeName as MergeName
 from aiops.policy.table import unknown
-from aiops.policy.weight import by_samples
+from aiops.policy.weight import by_samples, uniform
 from aiops.policy.work import until_model
 from aiops.url import check_token
 
 SYNC, WEIGHTS, WORK, CODEC = policies.SYNC, policies.WEIGHTS, policies.WORK, codecs.CODEC
+AGGREGATION, OPTIMIZER = merges.AGGREGATION, merges.OPTIMIZER
 BootstrapName = Literal["fixed", "authors"]
 # A control message is at most 64 KiB and must always pass.
 _SMALLEST_FRAME_BYTES = 64 * 1024
@@ -52,6 +58,8 @@ class ServerSpec(TypedDict, total=False):
     heartbeat_s: float
     idle_timeout_s: float
     token: str | None
+    aggregation: str | Aggregation
+    optimizer: str | ServerOptimizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +87,10 @@ class ServerConfig:
         heartbeat_s: Time between two signs of life, in seconds, < half of ``lease_s``.
         idle_timeout_s: How long a transfer may make no progress, in seconds.
         token: Secret that a worker must show, 1 to 4096 characters; None lets everybody in.
+        aggregation: How the pushes of a round become one update: the weighted mean, or a rule that a minority of wrong
+            pushes cannot lead astray, under bulk sync and uniform weights.
+        optimizer: How the update moves the parameters. One with momentum meets every update a round late under
+            overlapped work, and several late under asynchronous sync, where it may oscillate: try a small beta first.
     """
 
     sync: SyncPolicy = field(default_factory=bulk)
@@ -99,6 +111,8 @@ class ServerConfig:
     heartbeat_s: float = 2.0
     idle_timeout_s: float = 15.0
     token: str | None = field(default=None, repr=False)
+    aggregation: Aggregation = field(default_factory=mean)
+    optimizer: ServerOptimizer = field(default_factory=sgd)
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -106,13 +120,23 @@ class ServerConfig:
         self._check_sizes()
         check_weights(self.sync, self.weights)
         check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
+        check_aggregation(self.aggregation, self.sync, self.weights, min_workers=self.min_workers)
+        check_optimizer(self.optimizer, server_lr=self.server_lr)
+
+    @property
+    def rules(self) -> Rules | None:
+        """How rounds become parameters; None where that is the weighted sum, added: kernels of its own do it."""
+        if type(self.aggregation) is Mean and type(self.optimizer) is Sgd:
+            return None
+        return Rules(self.aggregation, self.optimizer)
 
     @classmethod
     def parse(cls, **spec: Unpack[ServerSpec]) -> Self:
         """Return a configuration from command-line specs such as ``sync="ssp:2"``.
 
         Without ``work``, workers overlap (``until_model``), except under ssp, whose bound is about steps that
-        wait: there it is ``fixed:1``.
+        wait: there it is ``fixed:1``. Without ``weights``, they are by samples, and ``uniform`` where the
+        aggregation is robust.
 
         Raises:
             ConfigError: A value is wrong, or two do not go together; the message says which and what is allowed.
@@ -128,6 +152,8 @@ class ServerConfig:
             settings.update(shares, merge=rule)
         if isinstance(settings.get("sync"), StaleSynchronous):
             settings.setdefault("work", policies.parse_work("fixed:1"))
+        if getattr(settings.get("aggregation"), "robust", False):
+            settings.setdefault("weights", uniform())
         return cls(**settings)
 
     def _check_names(self) -> None:
@@ -206,10 +232,14 @@ _VERBS = {
     "weights": ("__call__",),
     "work": ("plan", "overlap"),
     "codec": ("add_to", "encode", "check"),
+    "aggregation": ("combine", "linear", "robust", "least"),
+    "optimizer": ("step", "initial"),
 }
 _PARSERS: dict[str, Callable[[str], object]] = {
     "sync": policies.parse_sync,
     "weights": policies.parse_weights,
     "work": policies.parse_work,
     "codec": parse_codec,
+    "aggregation": lambda text: policies.build("aggregation", text, AGGREGATION),
+    "optimizer": lambda text: policies.build("optimizer", text, OPTIMIZER),
 }

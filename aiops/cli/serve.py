@@ -81,6 +81,13 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
     "--bootstrap", type=click.Choice(get_args(BootstrapName)), help="Overlap: first push."
 )
 @click.option("--server-lr", type=float, help="What a merged update is multiplied by.")
+@click.option(
+    "--aggregation", help="What a round's pushes come to: mean, median, trimmed_mean:0.1, krum:1,2."
+)
+@click.option(
+    "--optimizer",
+    help="How that moves the parameters: sgd, momentum:1,0.9, nesterov:0.7,0.9, adam, yogi, adagrad.",
+)
 @click.option("--shards", type=int, help="Partitions of the parameters.")
 @click.option(
     "--min-workers", type=int, help="No round closes before so many workers have pushed once."

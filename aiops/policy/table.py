@@ -52,6 +52,14 @@ _ELSEWHERE = {
     "none": "dense",
     "fp32": "dense",
     "float32": "dense",
+    "fedavgm": "momentum",
+    "diloco": "nesterov",
+    "fedadam": "adam",
+    "fedyogi": "yogi",
+    "fedadagrad": "adagrad",
+    "average": "mean",
+    "multi_krum": "krum",
+    "multikrum": "krum",
     "float16": "fp16",
     "bfloat16": "bf16",
 }
@@ -76,7 +84,7 @@ def build(kind: str, text: str, table: Mapping[str, Factory]) -> object:
     """Return what ``text`` names, made by its factory.
 
     Args:
-        kind: "sync", "weights", "work" or "codec"; the entry-point group is ``aiops.<kind>``.
+        kind: The setting, such as "sync"; the entry-point group is ``aiops.<kind>``.
         text: A spec such as ``"ssp:2"``.
         table: Our own names and their factories.
 

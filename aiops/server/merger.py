@@ -226,6 +226,10 @@ class Merger:
         service.counters["buckets_drafted"] += len(drafts)
         size = sum([job.todo_bytes for _, job in jobs]) * (len(pushes) + 2)
         if size <= INLINE_BYTES:
+            if service.store.selects:
+                for _, job in jobs:
+                    service.store.measure(job)
+                service.store.select(jobs)
             for _, job in jobs:
                 job.run()
             self._finish(pushes)
@@ -233,6 +237,12 @@ class Merger:
             service.spawn(self._merge_in_threads(pushes), "merge")
 
     async def _merge_in_threads(self, pushes: Sequence[AdmittedPush]) -> None:
+        store = self._service.store
+        if store.selects:
+            async with asyncio.TaskGroup() as group:
+                for shard, job in self._jobs:
+                    group.create_task(self._in_thread(shard.shard, store.measure, job))
+            store.select(self._jobs)
         async with asyncio.TaskGroup() as group:
             for shard, job in self._jobs:
                 group.create_task(self._in_thread(shard.shard, job.run))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from aiops.buffers import Block, BufferPool
 from aiops.codec.base import DENSE, Codec
+from aiops.errors import Refused
 from aiops.kernels import merge_checked
 from aiops.server.draft import CHUNK_BYTES, BucketDraft
 from aiops.types import Key, ShardId
@@ -33,6 +34,7 @@ class MergeJob(msgspec.Struct):
         fresh: The new snapshot's blocks by key.
         todo_bytes: Bytes of them that no draft holds yet.
         bad: Key and position of the first value that came out NaN or infinite; None when all are finite.
+        error: Why there will be no merge; None where nothing speaks against it.
     """
 
     fresh: dict[Key, Block]
@@ -45,6 +47,7 @@ class MergeJob(msgspec.Struct):
     _drafts: Mapping[Key, BucketDraft]
     _scratch: Block | None
     _averaged: frozenset[Key]
+    error: Refused | None = None
 
     def run(self) -> None:
         """Compute ``fresh = old + gain * sum weight * push``, summing in the order of the pushes."""

@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from aiops.buffers import Block, BufferPool
 from aiops.codec.base import DENSE
-from aiops.errors import NotFinite, UnknownKey
+from aiops.errors import NotFinite, Refused, UnknownKey
+from aiops.merge.base import Rules, Selection
 from aiops.policy.base import Place
 from aiops.server.draft import BucketDraft
 from aiops.server.peer import Reply
+from aiops.server.ruled import RuledJob, RuledShard
 from aiops.server.shard import MergeJob, Part, Shard
 from aiops.server.table import build_table
 from aiops.types import DTYPE_IDS, Key, ShardId, TensorSpec, Version
@@ -28,6 +30,7 @@ class Store:
         shards: Number of partitions.
         bucket_bytes: Largest bucket.
         place: Which shard holds which key.
+        rules: How rounds become parameters; None is the weighted sum, added.
 
     Attributes:
         table: The agreed key table; None until the tensors are known.
@@ -36,7 +39,15 @@ class Store:
         closed: Whether they are gone again.
     """
 
-    def __init__(self, pool: BufferPool, *, shards: int, bucket_bytes: int, place: Place) -> None:
+    def __init__(
+        self,
+        pool: BufferPool,
+        *,
+        shards: int,
+        bucket_bytes: int,
+        place: Place,
+        rules: Rules | None = None,
+    ) -> None:
         self.table: Table | None = None
         self.shards: list[Shard] = []
         self.seeded = False
@@ -45,6 +56,7 @@ class Store:
         self._count = shards
         self._bucket_bytes = bucket_bytes
         self._place = place
+        self._rules = rules
 
     def agree(self, specs: Sequence[TensorSpec]) -> Table:
         """Fix the table.
@@ -58,19 +70,23 @@ class Store:
         self.table = table
         averaged = frozenset(Key(i) for i, bucket in enumerate(table.buckets) if bucket.averaged)
         self.shards = [
-            Shard(
+            self._shard(
                 ShardId(number),
                 {
                     Key(key): bucket.size
                     for key, bucket in enumerate(table.buckets)
                     if bucket.shard == number
                 },
-                self._pool,
                 averaged,
             )
             for number in range(self._count)
         ]
         return table
+
+    def _shard(self, number: ShardId, sizes: Mapping[Key, int], averaged: frozenset[Key]) -> Shard:
+        if self._rules is None:
+            return Shard(number, sizes, self._pool, averaged)
+        return RuledShard(number, sizes, self._pool, averaged, rules=self._rules)
 
     def forget(self) -> None:
         """Drop a table that nobody seeded."""
@@ -137,9 +153,42 @@ class Store:
         """Take the memory for a merge in every shard, and the drafts' for what they hold."""
         return [(shard, shard.begin(pushes, weights, gain, drafts)) for shard in self.shards]
 
-    def finish(self, jobs: Sequence[tuple[Shard, MergeJob]]) -> NotFinite | None:
-        """Publish a computed merge in all shards, or in none where a parameter is no longer finite."""
+    @property
+    def ruled(self) -> bool:
+        """Whether rounds are more than a weighted sum, which nothing can be drafted of."""
+        return self._rules is not None
+
+    @property
+    def selects(self) -> bool:
+        """Whether a merge first measures the pushes in all shards, for :meth:`select` to choose between them."""
+        return self._rules is not None and isinstance(self._rules.aggregation, Selection)
+
+    def measure(self, job: MergeJob) -> None:
+        """Compare one shard's part of the pushes; may happen in another thread."""
+        assert isinstance(job, RuledJob)
+        job.measure()
+
+    def select(self, jobs: Sequence[tuple[Shard, MergeJob]]) -> None:
+        """Choose between the pushes, which all jobs have measured; a choice that cannot be made ends the merge."""
+        assert self._rules is not None
+        assert isinstance(self._rules.aggregation, Selection)
+        ruled = [job for _, job in jobs if isinstance(job, RuledJob)]
+        distances = np.sum([job.distances for job in ruled], axis=0)
+        try:
+            weights = self._rules.aggregation.select(distances)
+        except Refused as error:
+            for job in ruled:
+                job.error = error
+            return
+        for job in ruled:
+            job.weigh(weights)
+
+    def finish(self, jobs: Sequence[tuple[Shard, MergeJob]]) -> Refused | None:
+        """Publish a computed merge in all shards, or in none where one failed or a parameter is not finite."""
         for _, job in jobs:
+            if job.error is not None:
+                self.discard(jobs)
+                return job.error
             if job.bad is not None:
                 self.discard(jobs)
                 where = self.where(*job.bad)

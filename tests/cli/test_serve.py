@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from aiops.api.connecting import connect
 from aiops.cli import main
-from aiops.config import CODEC
+from aiops.config import AGGREGATION, CODEC, OPTIMIZER
 from aiops.launch.process import Child
 from aiops.transport.connection import TcpConnection
 from aiops.transport.handover import AVAILABLE
@@ -22,6 +22,28 @@ def test_the_help_names_every_codec(capsys):
     assert main(["serve", "--help"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert f"How updates travel: {', '.join(CODEC)};" in told
+
+
+def test_the_help_names_every_numeric_rule(capsys):
+    assert main(["serve", "--help"]) == 0
+    told = "".join(capsys.readouterr().out.split())
+    for name in (*AGGREGATION, *OPTIMIZER):
+        assert name in told
+
+
+@pytest.mark.timeout(60)
+async def test_numeric_rules_reach_the_server(tmp_path):
+    start = tmp_path / "start.safetensors"
+    save_file({"w": np.zeros(4, np.float32)}, start)
+    rules = ["--aggregation", "median", "--optimizer", "momentum:1,0.5", "--init", str(start)]
+    async with (
+        Child("aiops", ["serve", "--port", "0", *rules], name="server") as server,
+        connect((await server.hear(20)).decode()) as ps,
+    ):
+        await ps.init()
+        for expected in (1.0, 2.5):
+            params = await ps.sync({"w": np.ones(4, np.float32)})
+            np.testing.assert_array_equal(params["w"], np.full(4, expected))
 
 
 @pytest.mark.timeout(60)
