@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, TypedDict, Unpack, cast, get_args
 
 from aiops.codec import table as codecs
-from aiops.codec.base import Codec
+from aiops.codec.base import DENSE, Codec
 from aiops.codec.dense import dense
 from aiops.errors import ConfigError
 from aiops.merge import table as merges
@@ -22,7 +22,7 @@ from aiops.merge.combination import check_aggregation, check_optimizer
 from aiops.merge.optimizer import Sgd, sgd
 from aiops.policy import table as policies
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
-from aiops.policy.combination import check_weights, check_work
+from aiops.policy.combination import check_down, check_weights, check_work
 from aiops.policy.preset import PRESETS as PRESETS
 from aiops.policy.preset import preset as preset
 from aiops.policy.sync import StaleSynchronous, bulk
@@ -60,6 +60,7 @@ class ServerSpec(TypedDict, total=False):
     token: str | None
     aggregation: str | Aggregation
     optimizer: str | ServerOptimizer
+    down: str | Codec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,9 @@ class ServerConfig:
             pushes cannot lead astray, under bulk sync and uniform weights.
         optimizer: How the update moves the parameters. One with momentum meets every update a round late under
             overlapped work, and several late under asynchronous sync, where it may oscillate: try a small beta first.
+        down: How what a round changes travels to the workers, under bulk sync. With another codec than dense the model
+            is what the workers make of it, what the codec leaves behind goes into the next round, and who has not got
+            the version before gets the whole model.
     """
 
     sync: SyncPolicy = field(default_factory=bulk)
@@ -113,6 +117,7 @@ class ServerConfig:
     token: str | None = field(default=None, repr=False)
     aggregation: Aggregation = field(default_factory=mean)
     optimizer: ServerOptimizer = field(default_factory=sgd)
+    down: Codec = field(default_factory=dense)
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -122,11 +127,14 @@ class ServerConfig:
         check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
         check_aggregation(self.aggregation, self.sync, self.weights, min_workers=self.min_workers)
         check_optimizer(self.optimizer, server_lr=self.server_lr)
+        if self.down.wire_id != DENSE:
+            check_down(self.sync, self.down.name)
 
     @property
     def rules(self) -> Rules | None:
         """How rounds become parameters; None where that is the weighted sum, added: kernels of its own do it."""
-        if type(self.aggregation) is Mean and type(self.optimizer) is Sgd:
+        usual = type(self.aggregation) is Mean and type(self.optimizer) is Sgd
+        if usual and self.down.wire_id == DENSE:
             return None
         return Rules(self.aggregation, self.optimizer)
 
@@ -168,13 +176,14 @@ class ServerConfig:
         for name, known in (("merge", MergeName), ("bootstrap", BootstrapName)):
             if getattr(self, name) not in get_args(known):
                 unknown(name, str(getattr(self, name)), dict.fromkeys(get_args(known)))
-        number = self.codec.wire_id
-        own = codecs.WIRE_IDS.get(number)
-        if not 1 <= number <= 255 or (own is not None and type(own) is not type(self.codec)):
-            raise ConfigError(
-                f"codec {self.codec.name!r} has wire id {number}, it must be in 1..255 "
-                f"and none of ours, {', '.join(map(str, codecs.WIRE_IDS))}"
-            )
+        for codec in (self.codec, self.down):
+            number = codec.wire_id
+            own = codecs.WIRE_IDS.get(number)
+            if not 1 <= number <= 255 or (own is not None and type(own) is not type(codec)):
+                raise ConfigError(
+                    f"codec {codec.name!r} has wire id {number}, it must be in 1..255 "
+                    f"and none of ours, {', '.join(map(str, codecs.WIRE_IDS))}"
+                )
         check_token(self.token)
 
     def _check_numbers(self) -> None:
@@ -209,12 +218,13 @@ class ServerConfig:
             )
         if self.bucket_bytes % 4:
             raise ConfigError(f"bucket_bytes is {self.bucket_bytes}, it must be a multiple of 4")
-        encoded = max(self.bucket_bytes, self.codec.payload_bytes(self.bucket_bytes // 4))
-        if encoded > self.max_frame_bytes:
-            raise ConfigError(
-                f"bucket_bytes is {self.bucket_bytes}, which takes frames of {encoded} bytes with "
-                f"codec {self.codec.name!r}, but max_frame_bytes is {self.max_frame_bytes}"
-            )
+        for codec in (self.codec, self.down):
+            encoded = max(self.bucket_bytes, codec.payload_bytes(self.bucket_bytes // 4))
+            if encoded > self.max_frame_bytes:
+                raise ConfigError(
+                    f"bucket_bytes is {self.bucket_bytes}, which takes frames of {encoded} bytes with "
+                    f"codec {codec.name!r}, but max_frame_bytes is {self.max_frame_bytes}"
+                )
 
 
 def _is_real(value: object) -> bool:
@@ -234,12 +244,14 @@ _VERBS = {
     "codec": ("add_to", "encode", "check"),
     "aggregation": ("combine", "linear", "robust", "least"),
     "optimizer": ("step", "initial"),
+    "down": ("add_to", "encode", "check"),
 }
 _PARSERS: dict[str, Callable[[str], object]] = {
     "sync": policies.parse_sync,
     "weights": policies.parse_weights,
     "work": policies.parse_work,
     "codec": parse_codec,
+    "down": parse_codec,
     "aggregation": lambda text: policies.build("aggregation", text, AGGREGATION),
     "optimizer": lambda text: policies.build("optimizer", text, OPTIMIZER),
 }

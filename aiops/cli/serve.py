@@ -88,6 +88,9 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
     "--optimizer",
     help="How that moves the parameters: sgd, momentum:1,0.9, nesterov:0.7,0.9, adam, yogi, adagrad.",
 )
+@click.option(
+    "--down", help="How what a round changes travels to the workers: dense, topk:0.01, any codec."
+)
 @click.option("--shards", type=int, help="Partitions of the parameters.")
 @click.option(
     "--min-workers", type=int, help="No round closes before so many workers have pushed once."

@@ -112,3 +112,16 @@ def _check_bound(bound: int, work: WorkPolicy) -> None:
             f"ssp's bound is {bound} local steps and every push makes {work.steps}, so it would act "
             f"as 0: use a bound >= {work.steps}, or 0 for lock-step"
         )
+
+
+def check_down(sync: SyncPolicy, down: str) -> None:
+    """Refuse a compressed downlink whose answers hardly anybody could use.
+
+    Raises:
+        ConfigError: Without full rounds every worker lacks other versions, and each would need residuals of its own.
+    """
+    if not sync.barrier:
+        raise ConfigError(
+            f"down codec {down!r} sends everybody what one round has changed, and without bulk sync every "
+            "worker is behind by other rounds: use sync bulk, or down dense"
+        )

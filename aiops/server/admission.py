@@ -30,9 +30,10 @@ class AdmittedPush(Handle):
         peer: The connection to answer on: the newest one that sent it.
         request: The request to answer there.
         origin: The connection and the request that brought the payload.
+        holds: The newest version that its worker had a copy of when it sent this last; None for no copy.
     """
 
-    __slots__ = ("_frames", "member", "message", "origin", "parts", "peer", "request")
+    __slots__ = ("_frames", "holds", "member", "message", "origin", "parts", "peer", "request")
 
     def __init__(self, member: Member, peer: Peer, event: Event) -> None:
         assert isinstance(event.body, Push)
@@ -42,6 +43,7 @@ class AdmittedPush(Handle):
         self.peer = peer
         self.request = event.request
         self.origin = peer, event.request
+        self.holds = self.message.holds
         self._frames = event.parts
 
     def unseen_bytes(self, seen: Collection[Key]) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiops.errors import NotMember, Refused
-from aiops.server.members import Taken
+from aiops.server.members import Member, Taken
 from aiops.server.peer import Peer
+from aiops.types import Version
 from aiops.wire.frame import Kind
 from aiops.wire.message import Model
 
@@ -14,10 +15,18 @@ if TYPE_CHECKING:
     from aiops.server.service import Service
 
 
-def send_model(service: Service, peer: Peer, request: int, taken: Taken | None = None) -> None:
+def send_model(
+    service: Service,
+    peer: Peer,
+    request: int,
+    taken: Taken | None = None,
+    *,
+    holds: int | None = None,
+) -> None:
     """Send the newest model in answer to a request, which a push opened if it was ``taken``.
 
-    Who is no member is refused, and so is everybody while there are no parameters; a peer that is gone misses it.
+    Who is no member is refused, and so is everybody while there are no parameters; a peer that is gone misses it. Who
+    ``holds`` the version before gets what has changed since, where that is coded.
     """
     if peer.connection.closed or peer.member is None:
         return
@@ -30,6 +39,7 @@ def send_model(service: Service, peer: Peer, request: int, taken: Taken | None =
         peer.refuse(request, error)
         return
     version, work = engine.version, engine.work_of(worker)
+    changed = service.store.codes and _can_add(peer, peer.member, holds, version)
     model = Model(
         version=version,
         staleness=taken.staleness if taken else 0,
@@ -38,8 +48,24 @@ def send_model(service: Service, peer: Peer, request: int, taken: Taken | None =
         done=service.rounds is not None and version >= service.rounds,
         min_steps=work.min_steps,
         max_steps=work.max_steps,
+        since=version - 1 if changed else None,
     )
     head = peer.session.send(Kind.MODEL, model, request=request)
-    reply = service.store.model(peer.session, request, version)
+    make = service.store.change if changed else service.store.model
+    reply = make(peer.session, request, version)
     reply.frames.insert(0, (head, ()))
+    handed(peer, version)
     peer.queue(reply)
+
+
+def handed(peer: Peer, version: Version) -> None:
+    """Note that a worker is being given a version, or has given it."""
+    peer.sent = version
+    if peer.member is not None:
+        peer.member.sent = max(peer.member.sent, version)
+
+
+# A worker says what it holds when it sends a push. What was sent to it on this connection afterwards is what it will
+# hold when the answer comes, and a version that it never had of this server is one of another server's life.
+def _can_add(peer: Peer, member: Member, holds: int | None, version: Version) -> bool:
+    return holds == version - 1 and holds <= member.sent and peer.sent in (None, holds)

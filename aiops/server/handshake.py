@@ -112,6 +112,7 @@ class Handshake:
                 alpha=config.alpha,
                 beta=config.beta,
                 bootstrap=config.bootstrap,
+                down=config.down.name,
             ),
             version=service.engine.version,
         )

@@ -79,7 +79,7 @@ class Merger:
         if waiting is not None and waiting.message.sequence == sequence:
             self._service.counters["pushes_repeated"] += 1
             # Its answer goes to where it was sent last.
-            waiting.peer, waiting.request = peer, event.request
+            waiting.peer, waiting.request, waiting.holds = peer, event.request, push.holds
         elif answered:
             self._service.counters["pushes_repeated"] += 1
             self._repeat(push)
@@ -160,7 +160,7 @@ class Merger:
 
     def _confirm(self, push: AdmittedPush, taken: Taken) -> None:
         if push.message.want:
-            send_model(self._service, push.peer, push.request, taken)
+            send_model(self._service, push.peer, push.request, taken, holds=push.holds)
         else:
             push.peer.post(Kind.ACK, Ack(taken.version, taken.staleness), push.request)
 

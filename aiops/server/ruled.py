@@ -1,4 +1,4 @@
-"""A partition whose rounds are more than a weighted sum: aggregated by a rule, or stepped along by an optimizer.
+"""A partition whose rounds are more than a weighted sum: by a rule, by an optimizer, or coded for the way down.
 
 Bucket by bucket and piece by piece: what is merged stays in the cache, and what is needed beside the parameters and the
 optimizer's state is a few pieces, and a bucket for every push that must be decoded. A merge works on copies of all
@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiops.buffers import Block, BufferPool
-from aiops.codec.base import DENSE
-from aiops.kernels import merge_checked
+from aiops.codec.base import DENSE, Codec
+from aiops.errors import NotFinite
+from aiops.kernels import first_nonfinite, merge_checked
 from aiops.merge.base import Rules, Selection, Vector
+from aiops.server.downlink import Coded, Downlink
 from aiops.server.draft import CHUNK_BYTES, BucketDraft
 from aiops.server.shard import MergeJob, Part, Shard
 from aiops.types import Key, ShardId
@@ -27,6 +29,7 @@ class RuledJob(MergeJob, kw_only=True):
     Attributes:
         distances: What this shard contributes to the distances between the pushes; set by :meth:`measure`.
         states: The optimizer's next state by key.
+        coded: What goes down in place of the values, and what that leaves behind.
     """
 
     distances: NDArray[np.float64]
@@ -34,6 +37,10 @@ class RuledJob(MergeJob, kw_only=True):
     _rules: Rules
     _old_states: Mapping[Key, Sequence[Block]]
     _decoded: list[Block]
+    coded: Coded
+    _downlink: Downlink | None
+    # What a bucket's round would change, where that is coded first.
+    _change: Block | None
 
     def measure(self) -> None:
         """Compare this shard's part of the pushes with each other."""
@@ -56,6 +63,12 @@ class RuledJob(MergeJob, kw_only=True):
         """Merge with these weights instead."""
         self._weights = weights
 
+    def end(self) -> None:
+        """Give back what was needed on the way."""
+        _release(self._decoded)
+        if self._change is not None:
+            self._change.release()
+
     def run(self) -> None:
         """Compute the next parameters and the optimizer's next state."""
         if self.error is None:
@@ -63,25 +76,44 @@ class RuledJob(MergeJob, kw_only=True):
                 super().run()
 
     def _merge(self, key: Key, values: Vector) -> int:
+        old = self._old[key].float32()
+        if self._downlink is None or key in self._averaged:
+            return self._apply(key, old, values)
+        assert self._change is not None
+        # From nothing: what is added to large parameters and taken off again has lost its last bits.
+        change = self._change.float32()[: values.size]
+        position = self._apply(key, None, change)
+        if position >= 0:
+            return position
+        try:
+            self._downlink.encode(key, change, old, out=values, coded=self.coded)
+        except NotFinite as error:
+            name = self._downlink.codec.name
+            self.error = NotFinite(
+                f"what the round changes does not fit down codec {name}: {error}"
+            )
+            return -1
+        return first_nonfinite(values)
+
+    # What the round makes of these values, or of zeros; the position of the first result that is not finite, or -1.
+    def _apply(self, key: Key, old: Vector | None, out: Vector) -> int:
         shares, gain = self._shares(key)
         chosen = [i for i, push in enumerate(self._pushes) if key in push and shares[i]]
-        old = self._old[key].float32()
         if not chosen:
             # Nothing of it came, so nothing of it moves, whatever velocity it has.
-            np.copyto(values, old)
+            np.copyto(out, np.float32(0.0) if old is None else old)
             if key in self.states:
                 self._carry(key, slice(None))
             return -1
         sources, weights = self._sources(key, chosen, [shares[i] for i in chosen])
-        rule = self._rules.aggregation
-        update = np.empty(min(CHUNK_BYTES // 4, values.size), np.float32)
-        for piece in _pieces(values.size):
-            out = values[piece]
-            acc = update[: out.size]
-            rule.combine([source[piece] for source in sources], weights, acc)
+        memory = np.zeros((2, min(CHUNK_BYTES // 4, out.size)), np.float32)
+        for piece in _pieces(out.size):
+            target = out[piece]
+            update, start = memory[0, : target.size], memory[1, : target.size]
+            self._rules.aggregation.combine([s[piece] for s in sources], weights, update)
             if gain != 1.0:
-                acc *= np.float32(gain)
-            position = self._step(key, piece, old[piece], acc, out)
+                update *= np.float32(gain)
+            position = self._step(key, piece, start if old is None else old[piece], update, target)
             if position >= 0:
                 return int(piece.start) + position
         return -1
@@ -142,9 +174,13 @@ class RuledShard(Shard):
         pool: Where blocks come from.
         averaged: Those of its keys that hold running statistics.
         rules: How its rounds become parameters.
+        down: How what they change travels down; None where the values do.
+
+    Attributes:
+        downlink: What has changed in the newest round; None where the values travel.
     """
 
-    __slots__ = ("_rules", "_states")
+    __slots__ = ("_rules", "_states", "downlink")
 
     def __init__(
         self,
@@ -154,8 +190,10 @@ class RuledShard(Shard):
         averaged: frozenset[Key] = frozenset(),
         *,
         rules: Rules,
+        down: Codec | None = None,
     ) -> None:
         super().__init__(shard, sizes, pool, averaged)
+        self.downlink = None if down is None else Downlink(down)
         self._rules = rules
         # By key, from the first round on that brings it.
         self._states: dict[Key, list[Block]] = {}
@@ -198,13 +236,18 @@ class RuledShard(Shard):
             _rules=self._rules,
             _old_states=self._states,
             _decoded=[self._pool.take(largest) for _ in range(n_decoded)],
+            coded=Coded(),
+            _downlink=self.downlink,
+            _change=None if self.downlink is None else self._pool.take(largest),
         )
 
     def publish(self, job: MergeJob) -> None:
         """Swap a finished merge in, with the state that goes with it."""
         assert isinstance(job, RuledJob)
         super().publish(job)
-        _release(job._decoded)
+        job.end()
+        if self.downlink is not None:
+            self.downlink.keep(job.coded)
         for key, blocks in job.states.items():
             _release(self._states.pop(key, []))
             self._states[key] = blocks
@@ -213,7 +256,9 @@ class RuledShard(Shard):
         """Give a merge up; the published snapshot and all state stay."""
         assert isinstance(job, RuledJob)
         super().discard(job)
-        _release(job._decoded)
+        job.end()
+        if self.downlink is not None:
+            self.downlink.drop(job.coded)
         for blocks in job.states.values():
             _release(blocks)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiops.buffers import BufferPool
-from aiops.codec.base import Codec
+from aiops.codec.base import DENSE, Codec
 from aiops.config import ServerConfig
 from aiops.errors import AiopsError
 from aiops.policy.base import Place
@@ -90,6 +90,7 @@ class Service:
             bucket_bytes=config.bucket_bytes,
             place=place,
             rules=config.rules,
+            down=None if config.down.wire_id == DENSE else config.down,
         )
         self.peers: set[Peer] = set()
         self.ready = asyncio.Event()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiops.buffers import Block, BufferPool
-from aiops.codec.base import DENSE
+from aiops.codec.base import DENSE, Codec
 from aiops.errors import NotFinite, Refused, UnknownKey
 from aiops.merge.base import Rules, Selection
 from aiops.policy.base import Place
@@ -30,7 +30,8 @@ class Store:
         shards: Number of partitions.
         bucket_bytes: Largest bucket.
         place: Which shard holds which key.
-        rules: How rounds become parameters; None is the weighted sum, added.
+        rules: How rounds become parameters; None is the weighted sum, added, and goes with ``down`` None.
+        down: How what a round changes travels down; None where the values do.
 
     Attributes:
         table: The agreed key table; None until the tensors are known.
@@ -47,7 +48,9 @@ class Store:
         bucket_bytes: int,
         place: Place,
         rules: Rules | None = None,
+        down: Codec | None = None,
     ) -> None:
+        assert down is None or rules is not None
         self.table: Table | None = None
         self.shards: list[Shard] = []
         self.seeded = False
@@ -57,6 +60,7 @@ class Store:
         self._bucket_bytes = bucket_bytes
         self._place = place
         self._rules = rules
+        self._down = down
 
     def agree(self, specs: Sequence[TensorSpec]) -> Table:
         """Fix the table.
@@ -86,7 +90,7 @@ class Store:
     def _shard(self, number: ShardId, sizes: Mapping[Key, int], averaged: frozenset[Key]) -> Shard:
         if self._rules is None:
             return Shard(number, sizes, self._pool, averaged)
-        return RuledShard(number, sizes, self._pool, averaged, rules=self._rules)
+        return RuledShard(number, sizes, self._pool, averaged, rules=self._rules, down=self._down)
 
     def forget(self) -> None:
         """Drop a table that nobody seeded."""
@@ -110,22 +114,41 @@ class Store:
             raise UnknownKey("the server has no parameters yet: call init first")
         return self.table
 
+    @property
+    def codes(self) -> bool:
+        """Whether there is a :meth:`change` besides the model, once a round is closed."""
+        return self._down is not None
+
     def model(self, session: Session, request: int, version: Version) -> Reply:
         """Return the TENSOR frames of the published snapshot, one per key, with its blocks on loan."""
         reply = Reply([])
         for shard in self.shards:
             for key in shard.keys:
-                block = shard.lend(key)
+                _lend(reply, shard, key, session, request, version)
+        return reply
+
+    def change(self, session: Session, request: int, version: Version) -> Reply:
+        """Return the TENSOR frames of what the newest round has changed; of running statistics, the values."""
+        table, codec = self.require(), self._down
+        assert codec is not None
+        reply = Reply([])
+        for shard in self.shards:
+            assert isinstance(shard, RuledShard)
+            assert shard.downlink is not None
+            for key in shard.keys:
+                if table.buckets[key].averaged:
+                    _lend(reply, shard, key, session, request, version)
+                    continue
+                payload = shard.downlink.payload(key)
                 head = session.tensor(
                     request,
                     key,
-                    len(block.view),
-                    codec=DENSE,
-                    dtype=DTYPE_IDS["float32"],
+                    len(payload),
+                    codec=codec.wire_id,
+                    dtype=DTYPE_IDS[codec.dtype],
                     version=version,
                 )
-                reply.frames.append((head, (block.view,)))
-                reply.loans.append(block)
+                reply.frames.append((head, (payload,)))
         return reply
 
     def vector(self) -> NDArray[np.float32]:
@@ -214,3 +237,14 @@ class Store:
         self.closed = True
         for shard in self.shards:
             shard.close()
+
+
+def _lend(
+    reply: Reply, shard: Shard, key: Key, session: Session, request: int, version: Version
+) -> None:
+    block = shard.lend(key)
+    head = session.tensor(
+        request, key, len(block.view), codec=DENSE, dtype=DTYPE_IDS["float32"], version=version
+    )
+    reply.frames.append((head, (block.view,)))
+    reply.loans.append(block)

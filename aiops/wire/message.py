@@ -41,7 +41,7 @@ class Hello(Message, frozen=True):
 
 
 class Policy(Message, frozen=True):
-    """What the server decided and its workers do: the work, the codec, the merge rule."""
+    """What the server decided and its workers do: the work, the codecs up and down, the merge rule."""
 
     overlap: bool
     min_steps: Count
@@ -51,6 +51,7 @@ class Policy(Message, frozen=True):
     alpha: float
     beta: float
     bootstrap: Text
+    down: Text = "dense"
 
 
 class Welcome(Message, frozen=True):
@@ -98,7 +99,10 @@ class Seed(Message, frozen=True):
 
 
 class Push(Message, frozen=True):
-    """An update; ``parts`` TENSOR frames follow, one per key. ``want`` asks for the model in return."""
+    """An update; ``parts`` TENSOR frames follow, one per key. ``want`` asks for the model in return.
+
+    ``holds`` is the newest version that the worker has a copy of, so that the answer may say what has changed since.
+    """
 
     sequence: Count
     base: Count
@@ -110,6 +114,7 @@ class Push(Message, frozen=True):
     want: bool
     step_s: float = 0.0
     sync_s: float = 0.0
+    holds: Count | None = None
 
 
 class Pull(Message, frozen=True):
@@ -126,7 +131,8 @@ class Ack(Message, frozen=True):
 class Model(Message, frozen=True):
     """One version of the parameters; ``parts`` TENSOR frames follow, one per key.
 
-    ``staleness`` and ``n_merged`` speak of the push it answers; ``done`` says that training is over.
+    ``staleness`` and ``n_merged`` speak of the push it answers; ``done`` says that training is over. With ``since`` the
+    parts say what has changed since that version, in the codec that the policy names; without it they are the values.
     """
 
     version: Count
@@ -136,6 +142,7 @@ class Model(Message, frozen=True):
     done: bool = False
     min_steps: Count = 1
     max_steps: Count | None = None
+    since: Count | None = None
 
 
 class Refuse(Message, frozen=True):

@@ -21,6 +21,7 @@ from aiops.wire.table import Table
 from aiops.worker.bucket import check_out
 from aiops.worker.count import whole
 from aiops.worker.link import Link
+from aiops.worker.mirror import Mirror
 from aiops.worker.pusher import Pusher
 from aiops.worker.request import InitRequest, PullRequest, StatusRequest
 from aiops.worker.spare import Spares
@@ -58,6 +59,7 @@ class FlatClient:
         self._sequences = itertools.count(1)
         self._link: Link
         self._keeper: asyncio.Task[None]
+        self._mirror: Mirror | None = None
         self._pusher: Pusher
         self._spares: Spares
         self._pushing: asyncio.Task[None]
@@ -77,6 +79,9 @@ class FlatClient:
         try:
             welcome = await self._link.greeted()
             codec = self._make_codec(welcome.policy.codec)
+            # Where models come whole there is no need for a copy of the last one.
+            down = welcome.policy.down
+            self._mirror = None if down == "dense" else Mirror(self._make_codec(down))
         except BaseException:
             try:
                 await self._link.leave()
@@ -84,7 +89,9 @@ class FlatClient:
                 await self._end(self._keeper)
             raise
         self.version = Version(welcome.version)
-        self._pusher = Pusher(self._link, codec, self._make_codec("dense"), self._sequences)
+        self._pusher = Pusher(
+            self._link, codec, self._make_codec("dense"), self._sequences, self._mirror
+        )
         self._pushing = loop.create_task(self._pusher.run(), name="aiops pushes")
         return self
 
@@ -141,7 +148,7 @@ class FlatClient:
             specs: The tensors, in order.
             fill: Writes this worker's parameters into a flat vector when the server asks for them.
         """
-        request = InitRequest(tuple(specs), fill)
+        request = InitRequest(tuple(specs), fill, mirror=self._mirror)
         self._link.submit(request)
         snapshot = await request.ticket
         assert request.table is not None
@@ -157,7 +164,8 @@ class FlatClient:
         ``out`` (float32, contiguous, shape (table.size,)) is on loan until the ticket is done.
         """
         check_out(self.table, out)
-        request = PullRequest(self.table, self._spares.take() if out is None else out)
+        landing = self._spares.take() if out is None else out
+        request = PullRequest(self.table, landing, mirror=self._mirror)
         request.ticket.then(self._received)
         self._link.submit(request)
         return request.ticket
