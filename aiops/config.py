@@ -17,8 +17,8 @@ from aiops.codec.dense import dense
 from aiops.errors import ConfigError
 from aiops.merge import table as merges
 from aiops.merge.aggregation import Mean, mean
-from aiops.merge.base import Aggregation, Rules, ServerOptimizer
-from aiops.merge.combination import check_aggregation, check_optimizer
+from aiops.merge.base import Aggregation, Compensation, Rules, ServerOptimizer
+from aiops.merge.combination import check_aggregation, check_compensation, check_optimizer
 from aiops.merge.optimizer import Sgd, sgd
 from aiops.policy import table as policies
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
@@ -34,6 +34,7 @@ from aiops.url import check_token
 
 SYNC, WEIGHTS, WORK, CODEC = policies.SYNC, policies.WEIGHTS, policies.WORK, codecs.CODEC
 AGGREGATION, OPTIMIZER = merges.AGGREGATION, merges.OPTIMIZER
+COMPENSATION = merges.COMPENSATION
 BootstrapName = Literal["fixed", "authors"]
 # A control message is at most 64 KiB and must always pass.
 _SMALLEST_FRAME_BYTES = 64 * 1024
@@ -61,6 +62,7 @@ class ServerSpec(TypedDict, total=False):
     aggregation: str | Aggregation
     optimizer: str | ServerOptimizer
     down: str | Codec
+    compensation: str | Compensation | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,8 @@ class ServerConfig:
         down: How what a round changes travels to the workers, under bulk sync. With another codec than dense the model
             is what the workers make of it, what the codec leaves behind goes into the next round, and who has not got
             the version before gets the whole model.
+        compensation: What a late push is corrected by before it is merged, without bulk sync; None leaves it as it is.
+            The server then keeps every version that a worker may still push from.
     """
 
     sync: SyncPolicy = field(default_factory=bulk)
@@ -118,6 +122,7 @@ class ServerConfig:
     aggregation: Aggregation = field(default_factory=mean)
     optimizer: ServerOptimizer = field(default_factory=sgd)
     down: Codec = field(default_factory=dense)
+    compensation: Compensation | None = None
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -129,14 +134,16 @@ class ServerConfig:
         check_optimizer(self.optimizer, server_lr=self.server_lr)
         if self.down.wire_id != DENSE:
             check_down(self.sync, self.down.name)
+        if self.compensation is not None:
+            check_compensation(self.compensation, self.sync, self.weights, self.work)
 
     @property
     def rules(self) -> Rules | None:
         """How rounds become parameters; None where that is the weighted sum, added: kernels of its own do it."""
         usual = type(self.aggregation) is Mean and type(self.optimizer) is Sgd
-        if usual and self.down.wire_id == DENSE:
+        if usual and self.down.wire_id == DENSE and self.compensation is None:
             return None
-        return Rules(self.aggregation, self.optimizer)
+        return Rules(self.aggregation, self.optimizer, self.compensation)
 
     @classmethod
     def parse(cls, **spec: Unpack[ServerSpec]) -> Self:
@@ -167,6 +174,8 @@ class ServerConfig:
     def _check_names(self) -> None:
         for name, verbs in _VERBS.items():
             value = getattr(self, name)
+            if name == "compensation" and value is None:
+                continue
             missing = [verb for verb in verbs if not hasattr(value, verb)]
             if missing:
                 raise ConfigError(
@@ -245,6 +254,7 @@ _VERBS = {
     "aggregation": ("combine", "linear", "robust", "least"),
     "optimizer": ("step", "initial"),
     "down": ("add_to", "encode", "check"),
+    "compensation": ("correct", "initial", "averages", "local_steps"),
 }
 _PARSERS: dict[str, Callable[[str], object]] = {
     "sync": policies.parse_sync,
@@ -252,6 +262,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "work": policies.parse_work,
     "codec": parse_codec,
     "down": parse_codec,
+    "compensation": lambda text: policies.build("compensation", text, COMPENSATION),
     "aggregation": lambda text: policies.build("aggregation", text, AGGREGATION),
     "optimizer": lambda text: policies.build("optimizer", text, OPTIMIZER),
 }

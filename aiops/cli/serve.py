@@ -91,6 +91,10 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
 @click.option(
     "--down", help="How what a round changes travels to the workers: dense, topk:0.01, any codec."
 )
+@click.option(
+    "--compensation",
+    help="What late pushes are corrected by: none, mixing, dcasgd:0.04,LR, dcasgd_adaptive:2,0.95,LR.",
+)
 @click.option("--shards", type=int, help="Partitions of the parameters.")
 @click.option(
     "--min-workers", type=int, help="No round closes before so many workers have pushed once."

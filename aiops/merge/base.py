@@ -17,6 +17,42 @@ from numpy.typing import NDArray
 Vector: TypeAlias = NDArray[np.float32]
 
 
+class Compensation(Protocol):
+    """What makes a push that started from older parameters fit the present ones, before it is weighed and summed."""
+
+    @property
+    def name(self) -> str:
+        """The text it is configured by, such as ``"dcasgd:0.04,0.1"``."""
+
+    @property
+    def initial(self) -> Sequence[float]:
+        """The value that each of its state vectors starts from, which it keeps for every worker; empty for none."""
+
+    @property
+    def averages(self) -> bool:
+        """Whether it is for running statistics as well."""
+
+    @property
+    def local_steps(self) -> int | None:
+        """The number of local steps that a push must consist of; None means any."""
+
+    def correct(
+        self, update: Vector, params: Vector, base: Vector, state: Sequence[Vector], out: Vector
+    ) -> int:
+        """Write the corrected push and bring its worker's state forward.
+
+        Args:
+            update: float32, shape (n,): the push. Read only.
+            params: float32, shape (n,): what it is merged into. Read only.
+            base: float32, shape (n,): the parameters that it started from. Read only.
+            state: One float32 vector of shape (n,) for each of :attr:`initial`, changed in place.
+            out: float32, shape (n,), writable, apart from the others.
+
+        Returns:
+            The position of the first state that is NaN or infinite, or -1. What is written is checked once merged.
+        """
+
+
 class Aggregation(Protocol):
     """How many pushes become one update."""
 
@@ -96,7 +132,9 @@ class Rules:
     Attributes:
         aggregation: How many pushes become one update.
         optimizer: How it moves the parameters.
+        compensation: What each push is corrected by before; None leaves them as they are.
     """
 
     aggregation: Aggregation
     optimizer: ServerOptimizer
+    compensation: Compensation | None = None

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from aiops.errors import ConfigError
-from aiops.merge.base import Aggregation, ServerOptimizer
+from aiops.merge.base import Aggregation, Compensation, ServerOptimizer
+from aiops.merge.compensation import Mixing
 from aiops.merge.optimizer import Sgd
-from aiops.policy.base import SyncPolicy, WeightRule
+from aiops.policy.base import PushView, SyncPolicy, WeightRule, WorkPolicy
 from aiops.policy.weight import Uniform
+from aiops.policy.work import Fixed
+from aiops.types import Version, WorkerId
+
+# A push that is as good as any.
+_FRESH = PushView(
+    worker=WorkerId(0),
+    base=Version(0),
+    staleness=0,
+    n_samples=32,
+    n_steps=1,
+    loss=1.0,
+    arrived=0.0,
+)
 
 
 def check_aggregation(
@@ -47,3 +61,37 @@ def check_optimizer(optimizer: ServerOptimizer, *, server_lr: float) -> None:
             f"server_lr is {server_lr:g} and optimizer {optimizer.name!r} has a learning rate of its "
             "own: leave server_lr at 1, or use optimizer sgd"
         )
+
+
+def check_compensation(
+    compensation: Compensation, sync: SyncPolicy, weights: WeightRule, work: WorkPolicy
+) -> None:
+    """Refuse a compensation of pushes that are never late, start from no model, or are of other steps than it takes.
+
+    Raises:
+        ConfigError: They do not go together.
+    """
+    name = compensation.name
+    if sync.barrier:
+        raise ConfigError(
+            f"compensation {name!r} is for pushes that come late, and sync {sync!r} merges the pushes of "
+            "one version together: use sync asynchronous or ssp, or compensation none"
+        )
+    if work.overlap:
+        raise ConfigError(
+            f"compensation {name!r} looks at the model that a push started from, and with work {work!r} "
+            "a worker's first push starts from none of the server's: use fixed work"
+        )
+    steps = compensation.local_steps
+    if steps is not None and isinstance(work, Fixed) and work.steps != steps:
+        raise ConfigError(
+            f"compensation {name!r} takes a push for {steps} step of plain SGD, and work {work!r} makes "
+            f"{work.steps}: use work fixed:{steps}"
+        )
+    if isinstance(compensation, Mixing):
+        (share,) = weights([_FRESH])
+        if share >= 1:
+            raise ConfigError(
+                f"compensation {name!r} mixes a push's model in by its weight, and weights {weights!r} put "
+                f"it in the model's place at {share:g}: use weights such as constant:0.6*by_staleness:0.5"
+            )

@@ -1,10 +1,10 @@
-"""Aggregations and server optimizers by name, for configuration."""
+"""Compensations, aggregations and server optimizers by name, for configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from aiops.merge import aggregation, optimizer
+from aiops.merge import aggregation, compensation, optimizer
 
 Factory = Callable[..., object]
 
@@ -21,4 +21,10 @@ OPTIMIZER: dict[str, Factory] = {
     "adam": optimizer.adam,
     "yogi": optimizer.yogi,
     "adagrad": optimizer.adagrad,
+}
+COMPENSATION: dict[str, Factory] = {
+    "none": compensation.none,
+    "mixing": compensation.mixing,
+    "dcasgd": compensation.dcasgd,
+    "dcasgd_adaptive": compensation.dcasgd_adaptive,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from aiops.policy.table import unknown
 
@@ -14,6 +14,26 @@ class PolicySpec(TypedDict):
     weights: str
     work: str
     merge: str
+    optimizer: NotRequired[str]
+    compensation: NotRequired[str]
+
+
+def _averaging(weights: str = "by_samples", steps: int = 10, optimizer: str = "sgd") -> PolicySpec:
+    """Full rounds of fresh updates, of so many local steps; the number of steps is a start value."""
+    return PolicySpec(
+        sync="bulk:0", weights=weights, work=f"fixed:{steps}", merge="reset", optimizer=optimizer
+    )
+
+
+def _on_arrival(weights: str, steps: int, compensation: str) -> PolicySpec:
+    """Every push a version of its own, corrected for what has changed since it started."""
+    return PolicySpec(
+        sync="asynchronous",
+        weights=weights,
+        work=f"fixed:{steps}",
+        merge="reset",
+        compensation=compensation,
+    )
 
 
 PRESETS: dict[str, PolicySpec] = {
@@ -34,6 +54,28 @@ PRESETS: dict[str, PolicySpec] = {
     "asp": PolicySpec(sync="asynchronous", weights="uniform", work="fixed:1", merge="reset"),
     # The same with a bounded lead (Ho et al., 2013); 3 to 10 steps are usual.
     "ssp": PolicySpec(sync="ssp:3", weights="uniform", work="fixed:1", merge="reset"),
+    # The plain mean of models after some local steps (Stich, 2019).
+    "localsgd": _averaging("uniform"),
+    # Weighed by samples and per local step (Wang et al., 2020). With the same number of steps for everybody it is
+    # FedAvg: it is for training loops of their own, whose steps differ, such as an epoch of a share of the data.
+    "fednova": _averaging("by_steps:by_samples"),
+    # A server step with momentum (Hsu et al., 2019), and the adaptive ones (Reddi et al., 2021) with the paper's beta1,
+    # beta2 and tau; their learning rates are start values, the paper tunes them together with the workers'.
+    "fedavgm": _averaging(optimizer="momentum:1,0.9"),
+    "fedadam": _averaging(optimizer="adam:0.01,0.9,0.99,0.001"),
+    "fedyogi": _averaging(optimizer="yogi:0.01,0.9,0.99,0.001"),
+    "fedadagrad": _averaging(optimizer="adagrad:0.01,0,0.001"),
+    # Long local phases and an outer Nesterov step (Douillard et al., 2023); the workers' optimizer is AdamW there.
+    "diloco": _averaging("uniform", steps=500, optimizer="nesterov:0.7,0.9"),
+    # Each worker's model is mixed in on arrival, the less the older its base (Xie et al., 2019). The paper's workers
+    # add a proximal term to their loss, which is theirs to do.
+    "fedasync": _on_arrival("constant:0.6*by_staleness:0.5", 10, "mixing"),
+    "fedasync-constant": _on_arrival("constant:0.6", 10, "mixing"),
+    "fedasync-hinge": _on_arrival("constant:0.6*hinge:10,4", 10, "mixing"),
+    # Single gradients, corrected for their delay (Zheng et al., 2017). The last number is the workers' learning rate:
+    # give their own, as --compensation dcasgd:0.04,0.05.
+    "dcasgd": _on_arrival("uniform", 1, "dcasgd:0.04,0.1"),
+    "dcasgd-adaptive": _on_arrival("uniform", 1, "dcasgd_adaptive:2,0.95,0.1"),
 }
 
 

@@ -58,6 +58,8 @@ _ELSEWHERE = {
     "fedyogi": "yogi",
     "fedadagrad": "adagrad",
     "average": "mean",
+    "fedasync": "mixing",
+    "dc_asgd": "dcasgd",
     "multi_krum": "krum",
     "multikrum": "krum",
     "float16": "fp16",

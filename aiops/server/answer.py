@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aiops.errors import NotMember, Refused
 from aiops.server.members import Member, Taken
 from aiops.server.peer import Peer
+from aiops.server.store import Store
 from aiops.types import Version
 from aiops.wire.frame import Kind
 from aiops.wire.message import Model
@@ -54,15 +55,17 @@ def send_model(
     make = service.store.change if changed else service.store.model
     reply = make(peer.session, request, version)
     reply.frames.insert(0, (head, ()))
-    handed(peer, version)
+    handed(service.store, peer, version, answer=taken is not None)
     peer.queue(reply)
 
 
-def handed(peer: Peer, version: Version) -> None:
-    """Note that a worker is being given a version, or has given it."""
+def handed(store: Store, peer: Peer, version: Version, *, answer: bool = False) -> None:
+    """Note that a worker has got the newest version, in ``answer`` to a push or not, or has given it."""
+    assert peer.member is not None
     peer.sent = version
-    if peer.member is not None:
-        peer.member.sent = max(peer.member.sent, version)
+    peer.member.sent = max(peer.member.sent, version)
+    if store.history is not None:
+        store.history.handed(peer.member.worker, version, answer=answer)
 
 
 # A worker says what it holds when it sends a push. What was sent to it on this connection afterwards is what it will

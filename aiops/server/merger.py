@@ -24,8 +24,8 @@ from aiops.server.event import (
 )
 from aiops.server.members import Taken
 from aiops.server.peer import Peer
-from aiops.server.shard import MergeJob, Shard
-from aiops.types import Key
+from aiops.server.shard import MergeJob, Origin, Shard
+from aiops.types import Key, Version
 from aiops.wire.frame import Kind
 from aiops.wire.message import Ack
 from aiops.wire.session import Event as Received
@@ -130,6 +130,10 @@ class Merger:
         if error is not None:
             self._act([Decline(push, error)])
             return
+        error = self._keep_base(push)
+        if error is not None:
+            self._act([Decline(push, error)])
+            return
         now = self._loop.time()
         if not self._arrivals.accepted(push, now):
             self._ask_again(push)
@@ -139,6 +143,19 @@ class Merger:
             return
         self._service.counters["pushes"] += 1
         self._act(self._service.engine.handle(pushed(member.worker, push, push.message), now))
+
+    # What a push started from must still be here when it is merged, where a rule looks at it.
+    def _keep_base(self, push: AdmittedPush) -> Refused | None:
+        history, newest = self._service.store.history, self._service.engine.version
+        base = Version(push.message.base)
+        if history is None or base > newest:
+            return None
+        if history.begin(push, push.member.worker, base, newest=newest):
+            return None
+        return Refused(
+            f"push starts from version {base}, which worker {push.member.worker} went on from: "
+            f"start from the newest model, the server is at {newest}"
+        )
 
     # A push whose values are lost: a worker sends on its next connection what was not answered on this one.
     def _ask_again(self, push: AdmittedPush) -> None:
@@ -203,6 +220,9 @@ class Merger:
 
     def _give_back(self, push: AdmittedPush) -> None:
         self._arrivals.gone(push)
+        history = self._service.store.history
+        if history is not None:
+            history.end(push)
         push.release()
 
     def release_held_back(self) -> None:
@@ -221,7 +241,15 @@ class Merger:
             lost = "the round closes with other pushes than were under way, send it again"
             self.feed(MergeFailed(Busy(lost)))
             return
-        self._jobs = jobs = service.store.begin(parts, weights, service.config.server_lr, drafts)
+        origins: Sequence[Origin] = ()
+        if service.store.history is not None:
+            origins = [
+                service.store.origin(push.member.worker, Version(push.message.base))
+                for push in pushes
+            ]
+        self._jobs = jobs = service.store.begin(
+            parts, weights, service.config.server_lr, drafts, origins
+        )
         self._arrivals.close_round(drafts)
         service.counters["buckets_drafted"] += len(drafts)
         size = sum([job.todo_bytes for _, job in jobs]) * (len(pushes) + 2)
@@ -258,6 +286,8 @@ class Merger:
         for push in pushes:
             push.member.merged += 1
             self._give_back(push)
+            if not service.engine.is_member(push.member.worker):
+                service.store.left(push.member.worker)
         service.counters["pushes_merged"] += len(pushes)
         self.feed(Merged())
         service.moved()

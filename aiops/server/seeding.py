@@ -78,7 +78,7 @@ class Seeding:
         finally:
             event.release()
         self._seeder = None
-        handed(peer, Version(0))
+        handed(self._store, peer, Version(0))
         peer.post(Kind.ACK, Ack(0, 0), event.request)
         line, self._line = self._line, deque()
         for waiting in line:

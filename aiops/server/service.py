@@ -240,6 +240,7 @@ class Service:
         peer, member.peer = member.peer, None
         if peer is not None and reason != "left":
             peer.connection.abort()
+        self.store.left(member.worker)
         self.feed(Left(member.worker))
 
     def dispatch(self, peer: Peer, event: Event) -> None:

@@ -17,7 +17,7 @@ from aiops.codec.base import DENSE, Codec
 from aiops.errors import Refused
 from aiops.kernels import merge_checked
 from aiops.server.draft import CHUNK_BYTES, BucketDraft
-from aiops.types import Key, ShardId
+from aiops.types import Key, ShardId, WorkerId
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -25,6 +25,13 @@ class Part(msgspec.Struct, frozen=True):
 
     codec: Codec
     payload: memoryview
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a push comes from: its worker, and the snapshot that it started from, which is kept while it is merged."""
+
+    worker: WorkerId
+    base: Mapping[Key, Block]
 
 
 class MergeJob(msgspec.Struct):
@@ -132,10 +139,11 @@ class Shard:
         weights: Sequence[float],
         gain: float,
         drafts: Mapping[Key, BucketDraft],
+        origins: Sequence[Origin] = (),
     ) -> MergeJob:
         """Take the memory for a merge of ``pushes``; it must be ended by :meth:`publish` or :meth:`discard`.
 
-        The memory of the drafts of its keys goes over to the job.
+        The memory of the drafts of its keys goes over to the job. ``origins`` are for rules that look at them.
         """
         sizes = self._sizes
         if drafts:

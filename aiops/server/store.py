@@ -13,11 +13,13 @@ from aiops.errors import NotFinite, Refused, UnknownKey
 from aiops.merge.base import Rules, Selection
 from aiops.policy.base import Place
 from aiops.server.draft import BucketDraft
+from aiops.server.history import History
 from aiops.server.peer import Reply
-from aiops.server.ruled import RuledJob, RuledShard
-from aiops.server.shard import MergeJob, Part, Shard
+from aiops.server.ruled import RuledShard
+from aiops.server.ruled_job import RuledJob
+from aiops.server.shard import MergeJob, Origin, Part, Shard
 from aiops.server.table import build_table
-from aiops.types import DTYPE_IDS, Key, ShardId, TensorSpec, Version
+from aiops.types import DTYPE_IDS, Key, ShardId, TensorSpec, Version, WorkerId
 from aiops.wire.session import Session
 from aiops.wire.table import Table
 
@@ -37,6 +39,7 @@ class Store:
         table: The agreed key table; None until the tensors are known.
         shards: The partitions; empty until there is a table.
         seeded: Whether there are parameters.
+        history: Snapshots that somebody may still push from; None where no rule looks at them.
         closed: Whether they are gone again.
     """
 
@@ -61,6 +64,10 @@ class Store:
         self._place = place
         self._rules = rules
         self._down = down
+        compensates = rules is not None and rules.compensation is not None
+        self.history = History(self._newest) if compensates else None
+        self._merging = False
+        self._gone: set[WorkerId] = set()
 
     def agree(self, specs: Sequence[TensorSpec]) -> Table:
         """Fix the table.
@@ -101,6 +108,9 @@ class Store:
         for shard in self.shards:
             shard.load(values)
         self.seeded = True
+
+    def _newest(self) -> dict[Key, Block]:
+        return {key: shard.lend(key) for shard in self.shards for key in shard.keys}
 
     def require(self) -> Table:
         """Return the table.
@@ -172,9 +182,34 @@ class Store:
         weights: Sequence[float],
         gain: float,
         drafts: Mapping[Key, BucketDraft],
+        origins: Sequence[Origin] = (),
     ) -> list[tuple[Shard, MergeJob]]:
         """Take the memory for a merge in every shard, and the drafts' for what they hold."""
-        return [(shard, shard.begin(pushes, weights, gain, drafts)) for shard in self.shards]
+        self._merging = True
+        return [
+            (shard, shard.begin(pushes, weights, gain, drafts, origins)) for shard in self.shards
+        ]
+
+    def origin(self, worker: WorkerId, base: Version) -> Origin:
+        """Return where a push comes from, whose base was kept for it where that is looked at."""
+        return Origin(worker, {} if self.history is None else self.history.snapshot(base))
+
+    def left(self, worker: WorkerId) -> None:
+        """Drop what is kept of a worker that has left, once no merge looks at it."""
+        if self.history is None:
+            return
+        self.history.leave(worker)
+        self._gone.add(worker)
+        self._forget_gone()
+
+    def _forget_gone(self) -> None:
+        if self._merging or not self._gone:
+            return
+        for shard in self.shards:
+            assert isinstance(shard, RuledShard)
+            for worker in self._gone:
+                shard.forget(worker)
+        self._gone.clear()
 
     @property
     def ruled(self) -> bool:
@@ -218,12 +253,16 @@ class Store:
                 return NotFinite(f"merging would make {where} not finite, the update is too large")
         for shard, job in jobs:
             shard.publish(job)
+        self._merging = False
+        self._forget_gone()
         return None
 
     def discard(self, jobs: Sequence[tuple[Shard, MergeJob]]) -> None:
         """Give a merge up in all shards; the published snapshot stays."""
         for shard, job in jobs:
             shard.discard(job)
+        self._merging = False
+        self._forget_gone()
 
     def where(self, key: Key, position: int) -> str:
         """Return value ``position`` of bucket ``key`` as its tensor's name and index, for people."""
@@ -235,6 +274,8 @@ class Store:
     def close(self) -> None:
         """Release the published snapshot."""
         self.closed = True
+        if self.history is not None:
+            self.history.close()
         for shard in self.shards:
             shard.close()
 

@@ -6,9 +6,10 @@ import pytest
 
 from aiops.errors import ConfigError
 from aiops.merge.aggregation import krum, mean, median, trimmed_mean
-from aiops.merge.combination import check_aggregation, check_optimizer
+from aiops.merge.combination import check_aggregation, check_compensation, check_optimizer
+from aiops.merge.compensation import dcasgd, dcasgd_adaptive, mixing
 from aiops.merge.optimizer import adam, sgd
-from aiops.policy.table import parse_sync, parse_weights
+from aiops.policy.table import parse_sync, parse_weights, parse_work
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,42 @@ def test_two_learning_rates_are_refused():
     check_optimizer(adam(), server_lr=1.0)
     with pytest.raises(ConfigError, match=r"server_lr is 0.5 and optimizer 'adam:0.01,.* its own"):
         check_optimizer(adam(), server_lr=0.5)
+
+
+@pytest.mark.parametrize(
+    ("rule", "good", "bad", "sentence"),
+    [
+        (
+            dcasgd(0.04, 0.1),
+            ("asynchronous", "uniform", "fixed:1"),
+            ("bulk:0", "uniform", "fixed:1"),
+            "for pushes that come late, and sync .* use sync asynchronous or ssp",
+        ),
+        (
+            dcasgd(0.04, 0.1),
+            ("ssp:3", "by_staleness", "fixed:1"),
+            ("ssp:10", "by_staleness", "fixed:10"),
+            "takes a push for 1 step of plain SGD, and work .* makes 10: use work fixed:1",
+        ),
+        (
+            dcasgd_adaptive(2.0, 0.95, 0.1),
+            ("asynchronous", "uniform", "fixed:1"),
+            ("asynchronous", "uniform", "until_model"),
+            "a worker's first push starts from none of the server's: use fixed work",
+        ),
+        (
+            mixing(),
+            ("asynchronous", "constant:0.9*by_staleness", "fixed:10"),
+            ("asynchronous", "by_staleness", "fixed:10"),
+            "in the model's place at 1: use weights such as constant:0.6",
+        ),
+    ],
+)
+def test_compensations(rule, good, bad, sentence):
+    for sync, weights, work in (good, bad):
+        args = (parse_sync(sync), parse_weights(weights), parse_work(work))
+        if (sync, weights, work) == good:
+            check_compensation(rule, *args)
+            continue
+        with pytest.raises(ConfigError, match=sentence):
+            check_compensation(rule, *args)
