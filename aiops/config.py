@@ -14,15 +14,18 @@ from typing import Any, Literal, Self, TypedDict, Unpack, cast, get_args
 from aiops.codec import table as codecs
 from aiops.codec.base import DENSE, Codec
 from aiops.codec.dense import dense
+from aiops.codec.topk import TopK
+from aiops.codec.topk_coded import CodedTopK
 from aiops.errors import ConfigError
 from aiops.merge import table as merges
 from aiops.merge.aggregation import Mean, mean
 from aiops.merge.base import Aggregation, Compensation, Rules, ServerOptimizer
-from aiops.merge.combination import check_aggregation, check_compensation, check_optimizer
+from aiops.merge.combination import check_mean, check_rules
 from aiops.merge.optimizer import Sgd, sgd
 from aiops.policy import table as policies
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
-from aiops.policy.combination import check_down, check_weights, check_work
+from aiops.policy.combination import check_down, check_drift, check_weights, check_work
+from aiops.policy.combination import check_drift_merge as check_drift_merge
 from aiops.policy.preset import PRESETS as PRESETS
 from aiops.policy.preset import preset as preset
 from aiops.policy.sync import StaleSynchronous, bulk
@@ -33,9 +36,9 @@ from aiops.policy.work import until_model
 from aiops.url import check_token
 
 SYNC, WEIGHTS, WORK, CODEC = policies.SYNC, policies.WEIGHTS, policies.WORK, codecs.CODEC
-AGGREGATION, OPTIMIZER = merges.AGGREGATION, merges.OPTIMIZER
-COMPENSATION = merges.COMPENSATION
+AGGREGATION, OPTIMIZER, COMPENSATION = merges.AGGREGATION, merges.OPTIMIZER, merges.COMPENSATION
 BootstrapName = Literal["fixed", "authors"]
+DriftName = Literal["off", "infer"]
 # A control message is at most 64 KiB and must always pass.
 _SMALLEST_FRAME_BYTES = 64 * 1024
 
@@ -59,6 +62,8 @@ class ServerSpec(TypedDict, total=False):
     heartbeat_s: float
     idle_timeout_s: float
     token: str | None
+    drift: DriftName
+    proximal: float
     aggregation: str | Aggregation
     optimizer: str | ServerOptimizer
     down: str | Codec
@@ -90,6 +95,10 @@ class ServerConfig:
         heartbeat_s: Time between two signs of life, in seconds, < half of ``lease_s``.
         idle_timeout_s: How long a transfer may make no progress, in seconds.
         token: Secret that a worker must show, 1 to 4096 characters; None lets everybody in.
+        drift: "infer" corrects the workers' drift towards their own data with what the model's change tells of the
+            others' progress (SCAFFOLD, Karimireddy et al., 2020), for no bytes; "off" does not.
+        proximal: mu, >= 0: local steps minimize f(x) + mu / 2 * |x - W|^2, W being the newest model (FedProx, Li et
+            al., 2020). FedAvg and NBSync have none, 0.
         aggregation: How the pushes of a round become one update: the weighted mean, or a rule that a minority of wrong
             pushes cannot lead astray, under bulk sync and uniform weights.
         optimizer: How the update moves the parameters. One with momentum meets every update a round late under
@@ -119,6 +128,8 @@ class ServerConfig:
     heartbeat_s: float = 2.0
     idle_timeout_s: float = 15.0
     token: str | None = field(default=None, repr=False)
+    drift: DriftName = "off"
+    proximal: float = 0.0
     aggregation: Aggregation = field(default_factory=mean)
     optimizer: ServerOptimizer = field(default_factory=sgd)
     down: Codec = field(default_factory=dense)
@@ -130,19 +141,23 @@ class ServerConfig:
         self._check_sizes()
         check_weights(self.sync, self.weights)
         check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
-        check_aggregation(self.aggregation, self.sync, self.weights, min_workers=self.min_workers)
-        check_optimizer(self.optimizer, server_lr=self.server_lr)
+        rules, workers = self._all_rules(), self.min_workers
+        check_rules(
+            rules, self.sync, self.weights, self.work, min_workers=workers, server_lr=self.server_lr
+        )
         if self.down.wire_id != DENSE:
             check_down(self.sync, self.down.name)
-        if self.compensation is not None:
-            check_compensation(self.compensation, self.sync, self.weights, self.work)
+        if self.drift != "off":
+            self._check_drift()
+            check_mean(self.aggregation, self.optimizer)
 
     @property
     def rules(self) -> Rules | None:
         """How rounds become parameters; None where that is the weighted sum, added: kernels of its own do it."""
-        usual = type(self.aggregation) is Mean and type(self.optimizer) is Sgd
-        if usual and self.down.wire_id == DENSE and self.compensation is None:
-            return None
+        rules = self._all_rules()
+        return None if rules == Rules(Mean(), Sgd()) and self.down.wire_id == DENSE else rules
+
+    def _all_rules(self) -> Rules:
         return Rules(self.aggregation, self.optimizer, self.compensation)
 
     @classmethod
@@ -174,15 +189,14 @@ class ServerConfig:
     def _check_names(self) -> None:
         for name, verbs in _VERBS.items():
             value = getattr(self, name)
-            if name == "compensation" and value is None:
-                continue
             missing = [verb for verb in verbs if not hasattr(value, verb)]
-            if missing:
+            if missing and not (name == "compensation" and value is None):
                 raise ConfigError(
                     f"{name} is {value!r}, it must be a policy object with {missing[0]!r} "
                     "(ServerConfig.parse makes them of texts)"
                 )
-        for name, known in (("merge", MergeName), ("bootstrap", BootstrapName)):
+        names = (("merge", MergeName), ("bootstrap", BootstrapName), ("drift", DriftName))
+        for name, known in names:
             if getattr(self, name) not in get_args(known):
                 unknown(name, str(getattr(self, name)), dict.fromkeys(get_args(known)))
         for codec in (self.codec, self.down):
@@ -203,11 +217,29 @@ class ServerConfig:
             raise ConfigError(f"alpha of merge 'mix' is {self.alpha!r}, it must be in [0, 1)")
         if not (_is_real(self.beta) and 0 <= self.beta <= 1):
             raise ConfigError(f"beta of merge 'partial' is {self.beta!r}, it must be in [0, 1]")
+        if not (_is_real(self.proximal) and self.proximal >= 0):
+            raise ConfigError(f"proximal is {self.proximal!r}, it must be finite and >= 0")
         if self.heartbeat_s >= self.lease_s / 2:
             raise ConfigError(
                 f"heartbeat_s is {self.heartbeat_s:g}, it must be less than half of "
                 f"lease_s = {self.lease_s:g}, or one lost heartbeat ends a lease"
             )
+
+    def _check_drift(self) -> None:
+        check_drift(
+            self.sync,
+            self.weights,
+            self.work,
+            merge=self.merge,
+            beta=self.beta,
+            bootstrap=self.bootstrap,
+        )
+        for codec in (self.codec, self.down):
+            if isinstance(codec, TopK | CodedTopK):
+                raise ConfigError(
+                    f"drift {self.drift!r} reads the workers' mean progress from the model's change, of which codec "
+                    f"{codec.name!r} sends a few values late: use dense, fp16, bf16 or int8, or drift 'off'"
+                )
 
     def _check_sizes(self) -> None:
         least = {

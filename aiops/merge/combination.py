@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from aiops.errors import ConfigError
-from aiops.merge.base import Aggregation, Compensation, ServerOptimizer
+from aiops.merge.aggregation import Mean
+from aiops.merge.base import Aggregation, Compensation, Rules, ServerOptimizer
 from aiops.merge.compensation import Mixing
 from aiops.merge.optimizer import Sgd
 from aiops.policy.base import PushView, SyncPolicy, WeightRule, WorkPolicy
@@ -21,6 +22,26 @@ _FRESH = PushView(
     loss=1.0,
     arrived=0.0,
 )
+
+
+def check_rules(
+    rules: Rules,
+    sync: SyncPolicy,
+    weights: WeightRule,
+    work: WorkPolicy,
+    *,
+    min_workers: int,
+    server_lr: float,
+) -> None:
+    """Refuse rules that make no sense together, or with the policies.
+
+    Raises:
+        ConfigError: Two of them do not go together.
+    """
+    check_aggregation(rules.aggregation, sync, weights, min_workers=min_workers)
+    check_optimizer(rules.optimizer, server_lr=server_lr)
+    if rules.compensation is not None:
+        check_compensation(rules.compensation, sync, weights, work)
 
 
 def check_aggregation(
@@ -61,6 +82,20 @@ def check_optimizer(optimizer: ServerOptimizer, *, server_lr: float) -> None:
             f"server_lr is {server_lr:g} and optimizer {optimizer.name!r} has a learning rate of its "
             "own: leave server_lr at 1, or use optimizer sgd"
         )
+
+
+def check_mean(aggregation: Aggregation, optimizer: ServerOptimizer) -> None:
+    """Refuse rules after which a model's change is not the workers' mean progress, as drift correction takes it to be.
+
+    Raises:
+        ConfigError: The aggregation or the optimizer is such a rule.
+    """
+    for kind, rule, plain in (("aggregation", aggregation, Mean), ("optimizer", optimizer, Sgd)):
+        if not isinstance(rule, plain):
+            raise ConfigError(
+                f"drift correction reads the workers' mean progress from the model's change, and {kind} "
+                f"{rule.name!r} makes another one of it: use aggregation mean and optimizer sgd, or drift 'off'"
+            )
 
 
 def check_compensation(

@@ -30,10 +30,13 @@ class AdmittedPush(Handle):
         peer: The connection to answer on: the newest one that sent it.
         request: The request to answer there.
         origin: The connection and the request that brought the payload.
+        moved_steps: Mean local steps by which the version moved that it is merged in.
         holds: The newest version that its worker had a copy of when it sent this last; None for no copy.
     """
 
-    __slots__ = ("_frames", "holds", "member", "message", "origin", "parts", "peer", "request")
+    __slots__ = (
+        "_frames", "holds", "member", "message", "moved_steps", "origin", "parts", "peer", "request",
+    )  # fmt: skip
 
     def __init__(self, member: Member, peer: Peer, event: Event) -> None:
         assert isinstance(event.body, Push)
@@ -43,6 +46,7 @@ class AdmittedPush(Handle):
         self.peer = peer
         self.request = event.request
         self.origin = peer, event.request
+        self.moved_steps = 0.0
         self.holds = self.message.holds
         self._frames = event.parts
 

@@ -49,6 +49,7 @@ def send_model(
         done=service.rounds is not None and version >= service.rounds,
         min_steps=work.min_steps,
         max_steps=work.max_steps,
+        moved_steps=taken.moved_steps if taken else 0.0,
         since=version - 1 if changed else None,
     )
     head = peer.session.send(Kind.MODEL, model, request=request)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 import msgspec
 
 from aiops.buffers import Block
+from aiops.errors import Refused
 from aiops.types import Key, Version, WorkerId
 
 
@@ -53,19 +54,24 @@ class History:
         for version in old:
             self._give_back(version)
 
-    def begin(self, push: Hashable, worker: WorkerId, base: Version, *, newest: Version) -> bool:
-        """Keep the version that a push started from until it is over; return whether that can be had.
+    def begin(
+        self, push: Hashable, worker: WorkerId, base: Version, *, newest: Version
+    ) -> Refused | None:
+        """Keep the version that a push started from until it is over; return why that cannot be.
 
         Its worker never starts from an older one again.
         """
         if base != newest and base not in self._kept:
-            return False
+            return Refused(
+                f"push starts from version {base}, which worker {worker} went on from: "
+                f"start from the newest model, the server is at {newest}"
+            )
         self._take(base)
         self._pushes[push] = base
         for held in (self._answered, self._pulled):
             if held.get(worker, base) < base:
                 self._give_back(held.pop(worker))
-        return True
+        return None
 
     def end(self, push: Hashable) -> None:
         """Let the base of a push go, if there is one."""

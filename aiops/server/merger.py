@@ -15,6 +15,7 @@ from aiops.server.answer import send_model
 from aiops.server.arrival import Arrivals
 from aiops.server.event import (
     Action,
+    Advise,
     Answer,
     Decline,
     Event,
@@ -24,7 +25,8 @@ from aiops.server.event import (
 )
 from aiops.server.members import Taken
 from aiops.server.peer import Peer
-from aiops.server.shard import MergeJob, Origin, Shard
+from aiops.server.question import answer, ask
+from aiops.server.shard import MergeJob, Shard
 from aiops.types import Key, Version
 from aiops.wire.frame import Kind
 from aiops.wire.message import Ack
@@ -94,6 +96,13 @@ class Merger:
         """Tell the engine what happened and do what it says."""
         self._act(self._service.engine.handle(event, self._loop.time()))
 
+    def ask(self, peer: Peer, event: Received) -> None:
+        """Answer a worker that asks how far its round goes, now or once that can be said."""
+        asked = ask(self._service, peer, event)
+        if asked is not None:
+            engine, query = asked
+            self._act(engine.queried(query, self._loop.time()))
+
     def close(self) -> None:
         """End the threads, once they are done with what they do, and give back all memory."""
         for thread in self._threads:
@@ -127,10 +136,11 @@ class Merger:
         if error is None and self._service.members.get(member.identity) is not member:
             # It left while the push was checked; another life may have its number by now.
             error = NotMember(f"worker {member.worker} is not a member, its lease has ended")
-        if error is not None:
-            self._act([Decline(push, error)])
-            return
-        error = self._keep_base(push)
+        if error is None:
+            base = Version(push.message.base)
+            error = self._service.store.claim(
+                push, member.worker, base, newest=self._service.engine.version
+            )
         if error is not None:
             self._act([Decline(push, error)])
             return
@@ -143,19 +153,6 @@ class Merger:
             return
         self._service.counters["pushes"] += 1
         self._act(self._service.engine.handle(pushed(member.worker, push, push.message), now))
-
-    # What a push started from must still be here when it is merged, where a rule looks at it.
-    def _keep_base(self, push: AdmittedPush) -> Refused | None:
-        history, newest = self._service.store.history, self._service.engine.version
-        base = Version(push.message.base)
-        if history is None or base > newest:
-            return None
-        if history.begin(push, push.member.worker, base, newest=newest):
-            return None
-        return Refused(
-            f"push starts from version {base}, which worker {push.member.worker} went on from: "
-            f"start from the newest model, the server is at {newest}"
-        )
 
     # A push whose values are lost: a worker sends on its next connection what was not answered on this one.
     def _ask_again(self, push: AdmittedPush) -> None:
@@ -199,10 +196,12 @@ class Merger:
                 self._merge([_push(handle) for handle in handles], weights)
             case Answer(handle, _, version, staleness, n_merged):
                 push = _push(handle)
-                taken = Taken(version, staleness, n_merged)
+                taken = Taken(version, staleness, n_merged, push.moved_steps)
                 # Its memory was given back when it was merged.
                 self._close(push, taken)
                 self._confirm(push, taken)
+            case Advise():
+                answer(action)
             case Decline(handle, error):
                 push = _push(handle)
                 self._service.counters[f"refused_{type(error).__name__}"] += 1
@@ -220,9 +219,7 @@ class Merger:
 
     def _give_back(self, push: AdmittedPush) -> None:
         self._arrivals.gone(push)
-        history = self._service.store.history
-        if history is not None:
-            history.end(push)
+        self._service.store.unclaim(push)
         push.release()
 
     def release_held_back(self) -> None:
@@ -241,23 +238,17 @@ class Merger:
             lost = "the round closes with other pushes than were under way, send it again"
             self.feed(MergeFailed(Busy(lost)))
             return
-        origins: Sequence[Origin] = ()
-        if service.store.history is not None:
-            origins = [
-                service.store.origin(push.member.worker, Version(push.message.base))
-                for push in pushes
-            ]
-        self._jobs = jobs = service.store.begin(
-            parts, weights, service.config.server_lr, drafts, origins
-        )
+        gain, origins = service.config.server_lr, service.store.origins(pushes)
+        self._jobs = jobs = service.store.begin(parts, weights, gain, drafts, origins)
         self._arrivals.close_round(drafts)
+        moved_steps = service.config.server_lr * sum(
+            [weight * push.message.n_steps for push, weight in zip(pushes, weights, strict=True)]
+        )
+        for push in pushes:
+            push.moved_steps = moved_steps
         service.counters["buckets_drafted"] += len(drafts)
         size = sum([job.todo_bytes for _, job in jobs]) * (len(pushes) + 2)
-        if size <= INLINE_BYTES:
-            if service.store.selects:
-                for _, job in jobs:
-                    service.store.measure(job)
-                service.store.select(jobs)
+        if size <= INLINE_BYTES and not service.store.selects:
             for _, job in jobs:
                 job.run()
             self._finish(pushes)

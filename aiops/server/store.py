@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aiops.buffers import Block, BufferPool
-from aiops.codec.base import DENSE, Codec
+from aiops.codec.base import Codec
 from aiops.errors import NotFinite, Refused, UnknownKey
 from aiops.merge.base import Rules, Selection
 from aiops.policy.base import Place
 from aiops.server.draft import BucketDraft
 from aiops.server.history import History
 from aiops.server.peer import Reply
+from aiops.server.reply import add_change, add_values
 from aiops.server.ruled import RuledShard
 from aiops.server.ruled_job import RuledJob
 from aiops.server.shard import MergeJob, Origin, Part, Shard
 from aiops.server.table import build_table
-from aiops.types import DTYPE_IDS, Key, ShardId, TensorSpec, Version, WorkerId
+from aiops.types import Key, ShardId, TensorSpec, Version, WorkerId
 from aiops.wire.session import Session
 from aiops.wire.table import Table
+
+if TYPE_CHECKING:
+    from aiops.server.admission import AdmittedPush
 
 
 class Store:
@@ -134,7 +139,7 @@ class Store:
         reply = Reply([])
         for shard in self.shards:
             for key in shard.keys:
-                _lend(reply, shard, key, session, request, version)
+                add_values(reply, shard.lend(key), key, session, request, version)
         return reply
 
     def change(self, session: Session, request: int, version: Version) -> Reply:
@@ -147,18 +152,10 @@ class Store:
             assert shard.downlink is not None
             for key in shard.keys:
                 if table.buckets[key].averaged:
-                    _lend(reply, shard, key, session, request, version)
+                    add_values(reply, shard.lend(key), key, session, request, version)
                     continue
                 payload = shard.downlink.payload(key)
-                head = session.tensor(
-                    request,
-                    key,
-                    len(payload),
-                    codec=codec.wire_id,
-                    dtype=DTYPE_IDS[codec.dtype],
-                    version=version,
-                )
-                reply.frames.append((head, (payload,)))
+                add_change(reply, payload, codec, key, session, request, version)
         return reply
 
     def vector(self) -> NDArray[np.float32]:
@@ -190,9 +187,28 @@ class Store:
             (shard, shard.begin(pushes, weights, gain, drafts, origins)) for shard in self.shards
         ]
 
-    def origin(self, worker: WorkerId, base: Version) -> Origin:
-        """Return where a push comes from, whose base was kept for it where that is looked at."""
-        return Origin(worker, {} if self.history is None else self.history.snapshot(base))
+    def claim(
+        self, push: Hashable, worker: WorkerId, base: Version, *, newest: Version
+    ) -> Refused | None:
+        """Keep what a push started from, where a rule looks at it, until :meth:`unclaim`; return why that cannot be."""
+        # A version that is still to come is the engine's to refuse.
+        if self.history is None or base > newest:
+            return None
+        return self.history.begin(push, worker, base, newest=newest)
+
+    def unclaim(self, push: Hashable) -> None:
+        """Let go of what a push started from."""
+        if self.history is not None:
+            self.history.end(push)
+
+    def origins(self, pushes: Sequence[AdmittedPush]) -> Sequence[Origin]:
+        """Return where pushes come from, whose bases are kept; nothing where no rule looks at it."""
+        if self.history is None:
+            return ()
+        return [
+            Origin(push.member.worker, self.history.snapshot(Version(push.message.base)))
+            for push in pushes
+        ]
 
     def left(self, worker: WorkerId) -> None:
         """Drop what is kept of a worker that has left, once no merge looks at it."""
@@ -278,14 +294,3 @@ class Store:
             self.history.close()
         for shard in self.shards:
             shard.close()
-
-
-def _lend(
-    reply: Reply, shard: Shard, key: Key, session: Session, request: int, version: Version
-) -> None:
-    block = shard.lend(key)
-    head = session.tensor(
-        request, key, len(block.view), codec=DENSE, dtype=DTYPE_IDS["float32"], version=version
-    )
-    reply.frames.append((head, (block.view,)))
-    reply.loans.append(block)

@@ -76,6 +76,7 @@ def resolve_model(
             body.done,
             body.min_steps,
             body.max_steps,
+            body.moved_steps,
         )
     )
 

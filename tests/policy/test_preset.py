@@ -8,6 +8,7 @@ from aiops.config import ServerConfig
 from aiops.errors import ConfigError
 from aiops.merge.compensation import dcasgd, dcasgd_adaptive, mixing
 from aiops.merge.optimizer import adagrad, adam, momentum, nesterov, sgd, yogi
+from aiops.policy.esync import esync
 from aiops.policy.preset import PRESETS, preset
 from aiops.policy.sync import asynchronous, bulk, ssp
 from aiops.policy.table import parse_merge, parse_sync, parse_weights, parse_work
@@ -32,6 +33,9 @@ from aiops.policy.work import fixed, until_model
         ("ssgd", bulk(max_staleness=0), by_samples(), fixed(1)),
         ("asp", asynchronous(), uniform(), fixed(1)),
         ("ssp", ssp(3), uniform(), fixed(1)),
+        ("fedprox", bulk(max_staleness=0), by_samples(), fixed(10)),
+        ("scaffold", bulk(max_staleness=0), by_steps(), fixed(10)),
+        ("esync", bulk(max_staleness=0), by_samples(), esync(1)),
         ("localsgd", bulk(max_staleness=0), uniform(), fixed(10)),
         ("fednova", bulk(max_staleness=0), by_steps(by_samples()), fixed(10)),
         ("fedavgm", bulk(max_staleness=0), by_samples(), fixed(10)),

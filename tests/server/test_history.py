@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from aiops.buffers import BufferPool
+from aiops.errors import Refused
 from aiops.server.history import History
 
 
@@ -58,7 +59,7 @@ def test_a_snapshot_is_kept_once_for_all_who_have_it(history, newest):
 def test_a_worker_goes_on_from_its_answer_or_from_what_it_pulled_since(history, newest):
     history.handed(7, 0, answer=False)
     newest.publish()
-    assert history.begin("push", 7, 0, newest=1)
+    assert history.begin("push", 7, 0, newest=1) is None
     history.end("push")
     history.handed(7, 1, answer=True)
     assert held(history, newest) == [1]
@@ -68,16 +69,16 @@ def test_a_worker_goes_on_from_its_answer_or_from_what_it_pulled_since(history, 
     assert held(history, newest) == [1, 3]
     # A push from what was pulled: bases never go back.
     newest.publish()
-    assert history.begin("push", 7, 3, newest=4)
+    assert history.begin("push", 7, 3, newest=4) is None
     assert held(history, newest) == [3]
     history.end("push")
-    assert not history.begin("old", 7, 1, newest=4)
+    assert "push starts from version 1," in str(history.begin("old", 7, 1, newest=4))
     assert held(history, newest) == [3]
 
 
 def test_a_push_keeps_its_base_when_its_worker_has_left(history, newest):
     history.handed(7, 0, answer=False)
-    assert history.begin("push", 7, 0, newest=0)
+    assert history.begin("push", 7, 0, newest=0) is None
     newest.publish()
     history.leave(7)
     assert held(history, newest) == [0]
@@ -92,8 +93,8 @@ def test_the_newest_version_can_always_be_pushed_from_and_no_other_that_is_not_k
 ):
     newest.publish()
     newest.publish()
-    assert history.begin("a", 1, 2, newest=2)
-    assert not history.begin("b", 1, 1, newest=2)
-    assert not history.begin("c", 1, 0, newest=2)
+    assert history.begin("a", 1, 2, newest=2) is None
+    assert isinstance(history.begin("b", 1, 1, newest=2), Refused)
+    assert isinstance(history.begin("c", 1, 0, newest=2), Refused)
     history.close()
     assert newest.pool.outstanding == 1
