@@ -22,10 +22,11 @@ from aiops.merge.aggregation import Mean, mean
 from aiops.merge.base import Aggregation, Compensation, Rules, ServerOptimizer
 from aiops.merge.combination import check_mean, check_rules
 from aiops.merge.optimizer import Sgd, sgd
+from aiops.policy import combination
 from aiops.policy import table as policies
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
-from aiops.policy.combination import check_down, check_drift, check_weights, check_work
 from aiops.policy.combination import check_drift_merge as check_drift_merge
+from aiops.policy.dssp import DynamicStaleSynchronous
 from aiops.policy.preset import PRESETS as PRESETS
 from aiops.policy.preset import preset as preset
 from aiops.policy.sync import StaleSynchronous, bulk
@@ -99,15 +100,12 @@ class ServerConfig:
             others' progress (SCAFFOLD, Karimireddy et al., 2020), for no bytes; "off" does not.
         proximal: mu, >= 0: local steps minimize f(x) + mu / 2 * |x - W|^2, W being the newest model (FedProx, Li et
             al., 2020). FedAvg and NBSync have none, 0.
-        aggregation: How the pushes of a round become one update: the weighted mean, or a rule that a minority of wrong
-            pushes cannot lead astray, under bulk sync and uniform weights.
-        optimizer: How the update moves the parameters. One with momentum meets every update a round late under
-            overlapped work, and several late under asynchronous sync, where it may oscillate: try a small beta first.
-        down: How what a round changes travels to the workers, under bulk sync. With another codec than dense the model
-            is what the workers make of it, what the codec leaves behind goes into the next round, and who has not got
-            the version before gets the whole model.
-        compensation: What a late push is corrected by before it is merged, without bulk sync; None leaves it as it is.
-            The server then keeps every version that a worker may still push from.
+        aggregation: How pushes become one update: the weighted mean, or a rule that wrong ones cannot lead astray.
+        optimizer: How the update moves the parameters. Momentum meets every update a round late under overlapped work,
+            and later under asynchronous sync, where it may oscillate: try a small beta first.
+        down: How what a round changes travels to the workers, under bulk sync: with another codec than dense the model
+            is what they make of it, and what the codec leaves behind goes into the next round.
+        compensation: What a late push is corrected by, without bulk sync; the server then keeps what it started from.
     """
 
     sync: SyncPolicy = field(default_factory=bulk)
@@ -139,14 +137,15 @@ class ServerConfig:
         self._check_names()
         self._check_numbers()
         self._check_sizes()
-        check_weights(self.sync, self.weights)
-        check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
+        combination.check_weights(self.sync, self.weights)
+        combination.check_members(self.sync, max_members=self.max_members)
+        combination.check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
         rules, workers = self._all_rules(), self.min_workers
         check_rules(
             rules, self.sync, self.weights, self.work, min_workers=workers, server_lr=self.server_lr
         )
         if self.down.wire_id != DENSE:
-            check_down(self.sync, self.down.name)
+            combination.check_down(self.sync, self.down.name)
         if self.drift != "off":
             self._check_drift()
             check_mean(self.aggregation, self.optimizer)
@@ -164,8 +163,8 @@ class ServerConfig:
     def parse(cls, **spec: Unpack[ServerSpec]) -> Self:
         """Return a configuration from command-line specs such as ``sync="ssp:2"``.
 
-        Without ``work``, workers overlap (``until_model``), except under ssp, whose bound is about steps that
-        wait: there it is ``fixed:1``. Without ``weights``, they are by samples, and ``uniform`` where the
+        Without ``work``, workers overlap (``until_model``), except under ssp and dssp, whose bounds are about steps
+        that wait: there it is ``fixed:1``. Without ``weights``, they are by samples, and ``uniform`` where the
         aggregation is robust.
 
         Raises:
@@ -180,7 +179,7 @@ class ServerConfig:
         if "merge" in settings:
             rule, shares = policies.parse_merge(settings["merge"])
             settings.update(shares, merge=rule)
-        if isinstance(settings.get("sync"), StaleSynchronous):
+        if isinstance(settings.get("sync"), StaleSynchronous | DynamicStaleSynchronous):
             settings.setdefault("work", policies.parse_work("fixed:1"))
         if getattr(settings.get("aggregation"), "robust", False):
             settings.setdefault("weights", uniform())
@@ -226,7 +225,7 @@ class ServerConfig:
             )
 
     def _check_drift(self) -> None:
-        check_drift(
+        combination.check_drift(
             self.sync,
             self.weights,
             self.work,

@@ -8,6 +8,7 @@ from aiops.merge.base import Aggregation, Compensation, Rules, ServerOptimizer
 from aiops.merge.compensation import Mixing
 from aiops.merge.optimizer import Sgd
 from aiops.policy.base import PushView, SyncPolicy, WeightRule, WorkPolicy
+from aiops.policy.sync import Buffered
 from aiops.policy.weight import Uniform
 from aiops.policy.work import Fixed
 from aiops.types import Version, WorkerId
@@ -56,8 +57,8 @@ def check_aggregation(
         return
     if not sync.barrier:
         raise ConfigError(
-            f"aggregation {aggregation.name!r} compares the pushes of one round, and without bulk sync "
-            "there is one push at a time: use sync bulk, or aggregation mean"
+            f"aggregation {aggregation.name!r} compares one push of every worker, and sync {sync!r} does not "
+            "wait for them all: use sync bulk, or aggregation mean"
         )
     if not isinstance(weights, Uniform):
         raise ConfigError(
@@ -124,6 +125,11 @@ def check_compensation(
             f"{work.steps}: use work fixed:{steps}"
         )
     if isinstance(compensation, Mixing):
+        if isinstance(sync, Buffered):
+            raise ConfigError(
+                f"compensation {name!r} mixes one model at a time in, and sync {sync!r} merges several: "
+                "use sync asynchronous or ssp, or compensation none"
+            )
         (share,) = weights([_FRESH])
         if share >= 1:
             raise ConfigError(

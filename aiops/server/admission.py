@@ -62,6 +62,12 @@ class AdmittedPush(Handle):
         self.parts = {}
 
 
+def admitted(handle: Handle) -> AdmittedPush:
+    """Return what the engine gives back as what it was given."""
+    assert isinstance(handle, AdmittedPush)
+    return handle
+
+
 def pushed(worker: WorkerId, handle: Handle, message: Push) -> Pushed:
     """Return what the engine is told of a push."""
     return Pushed(
@@ -122,6 +128,17 @@ def check_parts(
             raise type(error)(f"key {key}: {error}") from None
         _refuse_nonfinite(store, key, position)
         push.parts[key] = Part(codec, frame.payload)
+
+
+def objection(
+    push: AdmittedPush, store: Store, codecs: Mapping[int, Codec], seen: Mapping[Key, int]
+) -> Refused | None:
+    """Return what :func:`check_parts` raises; None where the push is good."""
+    try:
+        check_parts(push, store, codecs, seen)
+    except Refused as error:
+        return error
+    return None
 
 
 def _refuse_nonfinite(store: Store, key: Key, position: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aiops.codec.base import Codec
 from aiops.errors import Busy, ConnectionLost, NotMember, Refused
-from aiops.server.admission import AdmittedPush, check_parts, pushed
+from aiops.server.admission import AdmittedPush, admitted, objection, pushed
 from aiops.server.answer import send_model
 from aiops.server.arrival import Arrivals
 from aiops.server.event import (
@@ -18,6 +19,7 @@ from aiops.server.event import (
     Advise,
     Answer,
     Decline,
+    Drop,
     Event,
     Merge,
     Merged,
@@ -27,13 +29,15 @@ from aiops.server.members import Taken
 from aiops.server.peer import Peer
 from aiops.server.question import answer, ask
 from aiops.server.shard import MergeJob, Shard
-from aiops.types import Key, Version
+from aiops.types import Key
 from aiops.wire.frame import Kind
 from aiops.wire.message import Ack
 from aiops.wire.session import Event as Received
 
 if TYPE_CHECKING:
     from aiops.server.service import Service
+
+log = logging.getLogger("aiops.server")
 
 T = TypeVar("T")
 
@@ -60,6 +64,8 @@ class Merger:
         self._loop = asyncio.get_running_loop()
         # The push of each life of a worker that is not answered yet: it is being checked, held, merged or parked.
         self._pending: dict[tuple[str, int], AdmittedPush] = {}
+        # Those that are answered and wait to be merged: nobody but this has them then.
+        self._waiting: set[AdmittedPush] = set()
         self._actions: deque[Action] = deque()
         self._acting = False
         self._jobs: Sequence[tuple[Shard, MergeJob]] = ()
@@ -109,27 +115,22 @@ class Merger:
             thread.shutdown()
         self._service.store.discard(self._jobs)
         self._jobs = ()
-        for push in self._pending.values():
+        for push in (*self._pending.values(), *self._waiting):
             push.release()
         self._pending.clear()
+        self._waiting.clear()
         self._held_back.clear()
 
     def _begin(self, push: AdmittedPush) -> None:
         seen = self._arrivals.came(push)
         if push.unseen_bytes(seen) <= INLINE_BYTES:
-            self._enter(push, self._verdict(push, seen))
+            self._enter(push, objection(push, self._service.store, self._codecs, seen))
         else:
             self._service.spawn(self._check(push, seen), "check")
 
     async def _check(self, push: AdmittedPush, seen: Mapping[Key, int]) -> None:
-        self._enter(push, await self._in_thread(0, self._verdict, push, seen))
-
-    def _verdict(self, push: AdmittedPush, seen: Mapping[Key, int]) -> Refused | None:
-        try:
-            check_parts(push, self._service.store, self._codecs, seen)
-        except Refused as error:
-            return error
-        return None
+        store = self._service.store
+        self._enter(push, await self._in_thread(0, objection, push, store, self._codecs, seen))
 
     def _enter(self, push: AdmittedPush, error: Refused | None) -> None:
         member = push.member
@@ -137,10 +138,7 @@ class Merger:
             # It left while the push was checked; another life may have its number by now.
             error = NotMember(f"worker {member.worker} is not a member, its lease has ended")
         if error is None:
-            base = Version(push.message.base)
-            error = self._service.store.claim(
-                push, member.worker, base, newest=self._service.engine.version
-            )
+            error = self._service.store.claim(push, newest=self._service.engine.version)
         if error is not None:
             self._act([Decline(push, error)])
             return
@@ -193,23 +191,31 @@ class Merger:
     def _do(self, action: Action) -> None:
         match action:
             case Merge(handles, weights):
-                self._merge([_push(handle) for handle in handles], weights)
+                self._merge([admitted(handle) for handle in handles], weights)
             case Answer(handle, _, version, staleness, n_merged):
-                push = _push(handle)
+                push = admitted(handle)
                 taken = Taken(version, staleness, n_merged, push.moved_steps)
-                # Its memory was given back when it was merged.
+                # The memory of a merged one is given back by now.
+                if not n_merged:
+                    self._arrivals.gone(push)
+                    self._waiting.add(push)
                 self._close(push, taken)
                 self._confirm(push, taken)
             case Advise():
                 answer(action)
             case Decline(handle, error):
-                push = _push(handle)
+                push = admitted(handle)
                 self._service.counters[f"refused_{type(error).__name__}"] += 1
                 # These say nothing about the push itself: sent again, it may well be taken.
                 again = isinstance(error, Busy | NotMember)
                 self._give_back(push)
                 self._close(push, None if again else error)
                 push.peer.refuse(push.request, error)
+            case Drop(handle, error):
+                push = admitted(handle)
+                log.warning("a push of worker %d is lost: %s", push.member.worker, error)
+                self._service.counters["pushes_dropped"] += 1
+                self._give_back(push)
 
     def _close(self, push: AdmittedPush, outcome: Taken | Refused | None) -> None:
         self._pending.pop(push.member.life, None)
@@ -218,6 +224,7 @@ class Merger:
         self.release_held_back()
 
     def _give_back(self, push: AdmittedPush) -> None:
+        self._waiting.discard(push)
         self._arrivals.gone(push)
         self._service.store.unclaim(push)
         push.release()
@@ -258,14 +265,15 @@ class Merger:
     async def _merge_in_threads(self, pushes: Sequence[AdmittedPush]) -> None:
         store = self._service.store
         if store.selects:
-            async with asyncio.TaskGroup() as group:
-                for shard, job in self._jobs:
-                    group.create_task(self._in_thread(shard.shard, store.measure, job))
+            await self._each(store.measure)
             store.select(self._jobs)
+        await self._each(lambda job: job.run())
+        self._finish(pushes)
+
+    async def _each(self, work: Callable[[MergeJob], None]) -> None:
         async with asyncio.TaskGroup() as group:
             for shard, job in self._jobs:
-                group.create_task(self._in_thread(shard.shard, job.run))
-        self._finish(pushes)
+                group.create_task(self._in_thread(shard.shard, work, job))
 
     def _finish(self, pushes: Sequence[AdmittedPush]) -> None:
         service = self._service
@@ -289,8 +297,3 @@ class Merger:
             name = f"aiops-shard-{len(self._threads)}"
             self._threads.append(ThreadPoolExecutor(1, thread_name_prefix=name))
         return await self._loop.run_in_executor(self._threads[shard], work, *args)
-
-
-def _push(handle: object) -> AdmittedPush:
-    assert isinstance(handle, AdmittedPush)
-    return handle

@@ -142,9 +142,13 @@ class RuledJob(MergeJob, kw_only=True):
         if rule is None or (key in self._averaged and not rule.averages):
             return -1
         params = self._old[key].float32()[piece]
+        states: dict[WorkerId, list[Vector]] = {}
         for place, i in enumerate(chosen):
             origin = self._origins[i]
-            state = self.compensated.carry((origin.worker, key), piece)
+            # Several pushes of one worker move its state on one after the other.
+            if origin.worker not in states:
+                states[origin.worker] = self.compensated.carry((origin.worker, key), piece)
+            state = states[origin.worker]
             base = origin.base[key].float32()[piece]
             out = np.empty_like(params)
             position = rule.correct(pieces[place], params, base, state, out)

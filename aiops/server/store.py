@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -187,16 +187,15 @@ class Store:
             (shard, shard.begin(pushes, weights, gain, drafts, origins)) for shard in self.shards
         ]
 
-    def claim(
-        self, push: Hashable, worker: WorkerId, base: Version, *, newest: Version
-    ) -> Refused | None:
+    def claim(self, push: AdmittedPush, *, newest: Version) -> Refused | None:
         """Keep what a push started from, where a rule looks at it, until :meth:`unclaim`; return why that cannot be."""
+        base = Version(push.message.base)
         # A version that is still to come is the engine's to refuse.
         if self.history is None or base > newest:
             return None
-        return self.history.begin(push, worker, base, newest=newest)
+        return self.history.begin(push, push.member.worker, base, newest=newest)
 
-    def unclaim(self, push: Hashable) -> None:
+    def unclaim(self, push: AdmittedPush) -> None:
         """Let go of what a push started from."""
         if self.history is not None:
             self.history.end(push)

@@ -16,7 +16,13 @@ from aiops.policy.table import parse_sync, parse_weights, parse_work
     ("rule", "good", "bad", "sentence"),
     [
         (median(), ("bulk", "uniform", 1), ("asynchronous", "uniform", 1), "use sync bulk"),
-        (median(), ("bulk:0", "uniform", 1), ("ssp:2", "uniform", 1), "one push at a time"),
+        (median(), ("bulk", "uniform", 1), ("buffered:4", "uniform", 1), "use sync bulk"),
+        (
+            median(),
+            ("bulk:0", "uniform", 1),
+            ("ssp:2", "uniform", 1),
+            "does not wait for them all: use sync bulk",
+        ),
         (
             trimmed_mean(0.1),
             ("bulk", "uniform", 1),
@@ -69,6 +75,12 @@ def test_two_learning_rates_are_refused():
             ("asynchronous", "uniform", "fixed:1"),
             ("asynchronous", "uniform", "until_model"),
             "a worker's first push starts from none of the server's: use fixed work",
+        ),
+        (
+            mixing(),
+            ("ssp:30", "constant:0.9", "fixed:10"),
+            ("buffered:4", "uniform", "fixed:10"),
+            "mixes one model at a time in, and sync .* merges several",
         ),
         (
             mixing(),

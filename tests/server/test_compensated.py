@@ -116,6 +116,20 @@ async def test_the_mean_square_is_each_workers_own_and_goes_with_it(hand):
         assert pool.outstanding == 1
 
 
+async def test_two_pushes_of_one_worker_in_a_buffer_move_its_mean_square_on_in_turn(hand):
+    async with cluster(**{**ADAPTIVE, "sync": "buffered:2"}) as house:
+        a, b = [await hand(house) for _ in range(2)]
+        for worker in (a, b):
+            (await worker.pull()).release()
+        for sequence in (1, 2):
+            await step(a, sequence, -2, base=0)
+        assert value(house) == -2
+        # MS = 4, lambda = 1, and then MS = 7: 4 + 16 * -2, and 4 + 2 / sqrt(7) * 16 * -2; times -0.5; the mean of both.
+        for sequence in (1, 2):
+            await step(b, sequence, -2, base=0)
+        assert value(house) == pytest.approx(-2 + (14 - 0.5 * (4 - 64 / 7**0.5)) / 2)
+
+
 async def test_a_worker_that_leaves_while_it_is_merged_leaves_nothing(hand, threads):
     async with cluster(MANY, **ADAPTIVE) as house:
         store, pool = house.server.service.store, house.server.service.pool
