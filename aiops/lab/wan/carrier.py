@@ -92,8 +92,11 @@ def main() -> None:
     try:
         tuns = list[int]()
         if job.links:
-            tuns = [open_tun(namespaces[0], "server")]
-            tuns += [open_tun(fd, worker) for worker, fd in enumerate(namespaces[1:])]
+            trains = all(link.takes_trains() for link in job.links)
+            tuns = [
+                open_tun(fd, index - 1 if index else "server", trains=trains)
+                for index, fd in enumerate(namespaces)
+            ]
         emulator = Emulator(tuns, job.links, seed=job.seed)
         emulator.listen(STDIN, Commands(emulator).hear)
         say(Ready(priority=be_prompt()))

@@ -16,7 +16,7 @@ from aiops.lab.wan.address import FIRST_OCTET
 from aiops.lab.wan.counters import Counters, Lateness, WayCounters
 from aiops.lab.wan.direction import Direction
 from aiops.lab.wan.link import WAYS, LinkSpec
-from aiops.lab.wan.tun import MTU_BYTES
+from aiops.lab.wan.tun import HEADER_BYTES, LARGEST_BYTES, line_bytes
 
 # Packets read of one interface before others have their turn; deliveries wait meanwhile, for 0.1 ms at most.
 READS = 16
@@ -25,7 +25,7 @@ READS = 16
 DOWN_NS = 20_000_000
 
 IPV4 = 0x4
-DESTINATION = 19  # where the last octet of an IPv4 packet's destination stands
+DESTINATION = HEADER_BYTES + 19  # where the last octet of an IPv4 packet's destination stands
 
 # What the heap's entries mean besides a direction's number.
 CHANGE, INTERFACE = -1, -2
@@ -142,7 +142,7 @@ class Emulator:
                     direction.dropped += 1
                 else:
                     t = now()
-                    late.add(t - due, len(packet))
+                    late.add(t - due, len(packet) - HEADER_BYTES)
             if flying:
                 heapq.heapreplace(heap, (flying[0][0], index))
             else:
@@ -155,19 +155,19 @@ class Emulator:
         t = time.monotonic_ns()
         try:
             for _ in range(READS):
-                packet = read(fd, MTU_BYTES)
+                packet = read(fd, LARGEST_BYTES)
                 if route is None:
                     index = self._down.get(packet[DESTINATION])
-                if index is None or packet[0] >> 4 != IPV4:
+                if index is None or packet[HEADER_BYTES] >> 4 != IPV4:
                     continue
                 direction = self._directions[index]
-                due = direction.enqueue(len(packet), t)
+                due = direction.enqueue(line_bytes(packet), t)
                 if due >= 0:
                     if not direction.flying:
                         heapq.heappush(self._heap, (due, index))
                     direction.flying.append((due, packet))
-        except BlockingIOError:
-            pass
+        except (BlockingIOError, IndexError):
+            pass  # nothing more, or something shorter than a header
         except OSError:
             self._rest(fd)
 
