@@ -25,7 +25,7 @@ FLOORS = {
     **dict.fromkeys(["transport", "config"], 3),
     **dict.fromkeys(["server", "worker", "collective", "stream"], 4),
     **dict.fromkeys(["api", "observe", "data"], 5),
-    **dict.fromkeys(["torch", "sync", "sim", "launch", "bench", "cli", "__main__"], 6),
+    **dict.fromkeys(["torch", "sync", "sim", "launch", "bench", "lab", "cli", "__main__"], 6),
 }
 FACE = "__init__"  # aiops/__init__.py stands between floors 5 and 6
 TOP = 6
