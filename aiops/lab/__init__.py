@@ -1,1 +1,1 @@
-"""The laboratory: algorithms measured on emulated wide-area networks."""
+"""The lab: synchronization methods measured side by side on emulated WANs, in virtual time and on real processes."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -73,11 +73,35 @@ class WorkerView(msgspec.Struct, frozen=True):
         clock: Local steps finished.
         step_s: Smoothed duration of a local step, in seconds; 0 until the first push.
         sync_s: Smoothed time from push to model, in seconds; 0 until the first round.
+        link_s: The same without the wait for other workers: up, merge and down; 0 until the first round.
     """
 
     clock: Clock
     step_s: float
     sync_s: float
+    link_s: float = 0.0
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Where a worker says it stands, at a boundary between two local steps.
+
+    Attributes:
+        version: Version that its round started from.
+        n_steps: Local steps done in this round.
+        at: When the boundary was, in seconds of the loop's clock.
+        step_s: Mean duration of the local steps since it last spoke, in seconds; 0 when there were none.
+        rtt_s: Time from its questions to their answers, in seconds; 0 until one is answered.
+        stopped: Whether its push begins now.
+        waited_for: Whether the open round waits for its push.
+    """
+
+    version: Version
+    n_steps: int
+    at: float
+    step_s: float = 0.0
+    rtt_s: float = 0.0
+    stopped: bool = False
+    waited_for: bool = True
 
 
 class SyncPolicy(Protocol):
@@ -114,6 +138,43 @@ class WorkPolicy(Protocol):
 
     def plan(self, monitor: Mapping[WorkerId, WorkerView]) -> Mapping[WorkerId, Work]:
         """Return the work of every worker in ``monitor``, valid from the next version on."""
+
+
+class WorkTable(Protocol):
+    """The state of one training under a :class:`QueriedWork`: told what happens, asked what follows."""
+
+    def record(self, worker: WorkerId, progress: Progress) -> None:
+        """Note what a worker says of itself."""
+
+    def pushed(self, worker: WorkerId, now: float) -> None:
+        """Note that a worker's push is there."""
+
+    def reset(self, version: Version, now: float, waited_for: AbstractSet[WorkerId]) -> None:
+        """Begin a round, which starts from ``version`` and waits for the pushes of ``waited_for``."""
+
+    def drop(self, worker: WorkerId) -> None:
+        """Forget a worker that has left."""
+
+    @property
+    def decidable(self) -> bool:
+        """Whether :meth:`decide` can tell a number now to everybody who is timed."""
+
+    def is_timed(self, worker: WorkerId) -> bool:
+        """Return whether enough is known of a worker itself, so that its answer may wait for others."""
+
+    def decide(self, worker: WorkerId) -> int | None:
+        """Return how many more steps a recorded worker may take; None while that cannot be said."""
+
+    def foresee(self, worker: WorkerId) -> int | None:
+        """Return how many steps a worker is expected to take in a round that begins; None when unknown."""
+
+
+@runtime_checkable
+class QueriedWork(WorkPolicy, Protocol):
+    """Work that is decided while a round goes on: workers ask, see :mod:`aiops.policy.esync`."""
+
+    def table(self) -> WorkTable:
+        """Return the state to decide by, for one training."""
 
 
 class Place(Protocol):

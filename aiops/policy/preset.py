@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from aiops.policy.table import unknown
 
@@ -14,6 +14,8 @@ class PolicySpec(TypedDict):
     weights: str
     work: str
     merge: str
+    drift: NotRequired[Literal["off", "infer"]]
+    proximal: NotRequired[float]
 
 
 PRESETS: dict[str, PolicySpec] = {
@@ -34,6 +36,18 @@ PRESETS: dict[str, PolicySpec] = {
     "asp": PolicySpec(sync="asynchronous", weights="uniform", work="fixed:1", merge="reset"),
     # The same with a bounded lead (Ho et al., 2013); 3 to 10 steps are usual.
     "ssp": PolicySpec(sync="ssp:3", weights="uniform", work="fixed:1", merge="reset"),
+    # FedAvg with local steps held near the model (Li et al., 2020), who tuned mu over 0.001, 0.01, 0.1 and 1.
+    "fedprox": PolicySpec(
+        sync="bulk:0", weights="by_samples", work="fixed:10", merge="reset", proximal=0.01
+    ),
+    # Local steps corrected by control variates, all workers in every round (Karimireddy et al., 2020, option II).
+    "scaffold": PolicySpec(
+        sync="bulk:0", weights="by_steps", work="fixed:10", merge="reset", drift="infer"
+    ),
+    # FedAvg's rounds in which the slowest worker takes one local step and the others as many as fit (Li et al., 2020);
+    # more of its steps, esync:8, suit slow links. The paper's weights are shares of the data, its prototype's are
+    # uniform; both came to the same time within the noise on label-skewed digits.
+    "esync": PolicySpec(sync="bulk:0", weights="by_samples", work="esync:1", merge="reset"),
 }
 
 

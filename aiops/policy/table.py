@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NoReturn, cast, get_args
 
 from aiops.errors import ConfigError
-from aiops.policy import sync, weight, work
+from aiops.policy import esync, sync, weight, work
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
 
 Factory = Callable[..., object]
@@ -36,6 +36,9 @@ WEIGHTS: dict[str, Factory] = {
 WORK: dict[str, Factory] = {
     "fixed": work.fixed,
     "until_model": work.until_model,
+    "fill_the_sync": work.fill_the_sync,
+    "esync": esync.esync,
+    "esync_prototype": esync.esync_prototype,
 }
 
 # Merge rules with a number, and the name of that number.

@@ -56,6 +56,26 @@ class Pushed(msgspec.Struct, frozen=True):
     sync_s: float = 0.0
 
 
+class Queried(msgspec.Struct, frozen=True):
+    """A worker asks how many more local steps it may take, or tells that it begins to train, or its push.
+
+    Attributes:
+        worker: Who asks.
+        handle: The question, given back in the action; None when it tells: its push begins, if it has done steps.
+        version: Version that its round started from.
+        n_steps: Local steps done in this round.
+        step_s: Mean duration of those since it last asked, in seconds; 0 when there are none.
+        rtt_s: Time from its questions to their answers, in seconds; 0 until there is one.
+    """
+
+    worker: WorkerId
+    handle: Handle | None
+    version: Version
+    n_steps: int
+    step_s: float = 0.0
+    rtt_s: float = 0.0
+
+
 class Merged(msgspec.Struct, frozen=True):
     """The merge that was asked for is done and published."""
 
@@ -96,4 +116,20 @@ class Decline(msgspec.Struct, frozen=True):
     error: Refused
 
 
-Action: TypeAlias = Merge | Answer | Decline
+class Advise(msgspec.Struct, frozen=True):
+    """Answer a worker's question.
+
+    Attributes:
+        handle: The question.
+        version: The round that it was about.
+        n_steps: Local steps in that round after which the worker synchronizes; None lets it go on and ask again.
+        held_s: How long the answer was held back, in seconds.
+    """
+
+    handle: Handle
+    version: Version
+    n_steps: int | None
+    held_s: float = 0.0
+
+
+Action: TypeAlias = Merge | Answer | Decline | Advise

@@ -15,6 +15,7 @@ from aiops.server.answer import send_model
 from aiops.server.arrival import Arrivals
 from aiops.server.event import (
     Action,
+    Advise,
     Answer,
     Decline,
     Event,
@@ -24,6 +25,7 @@ from aiops.server.event import (
 )
 from aiops.server.members import Taken
 from aiops.server.peer import Peer
+from aiops.server.question import answer, ask
 from aiops.server.shard import MergeJob, Shard
 from aiops.types import Key
 from aiops.wire.frame import Kind
@@ -93,6 +95,13 @@ class Merger:
     def feed(self, event: Event) -> None:
         """Tell the engine what happened and do what it says."""
         self._act(self._service.engine.handle(event, self._loop.time()))
+
+    def ask(self, peer: Peer, event: Received) -> None:
+        """Answer a worker that asks how far its round goes, now or once that can be said."""
+        asked = ask(self._service, peer, event)
+        if asked is not None:
+            engine, query = asked
+            self._act(engine.queried(query, self._loop.time()))
 
     def close(self) -> None:
         """End the threads, once they are done with what they do, and give back all memory."""
@@ -182,10 +191,12 @@ class Merger:
                 self._merge([_push(handle) for handle in handles], weights)
             case Answer(handle, _, version, staleness, n_merged):
                 push = _push(handle)
-                taken = Taken(version, staleness, n_merged)
+                taken = Taken(version, staleness, n_merged, push.moved_steps)
                 # Its memory was given back when it was merged.
                 self._close(push, taken)
                 self._confirm(push, taken)
+            case Advise():
+                answer(action)
             case Decline(handle, error):
                 push = _push(handle)
                 self._service.counters[f"refused_{type(error).__name__}"] += 1
@@ -223,6 +234,11 @@ class Merger:
             return
         self._jobs = jobs = service.store.begin(parts, weights, service.config.server_lr, drafts)
         self._arrivals.close_round(drafts)
+        moved_steps = service.config.server_lr * sum(
+            [weight * push.message.n_steps for push, weight in zip(pushes, weights, strict=True)]
+        )
+        for push in pushes:
+            push.moved_steps = moved_steps
         service.counters["buckets_drafted"] += len(drafts)
         size = sum([job.todo_bytes for _, job in jobs]) * (len(pushes) + 2)
         if size <= INLINE_BYTES:

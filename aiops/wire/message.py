@@ -41,7 +41,11 @@ class Hello(Message, frozen=True):
 
 
 class Policy(Message, frozen=True):
-    """What the server decided and its workers do: the work, the codec, the merge rule."""
+    """What the server decided and its workers do: the work, the codec, the merge rule, corrections.
+
+    With ``query`` a worker asks during the round how many steps it has, and ``max_steps``, here and in every model, is
+    what is foreseen.
+    """
 
     overlap: bool
     min_steps: Count
@@ -51,6 +55,9 @@ class Policy(Message, frozen=True):
     alpha: float
     beta: float
     bootstrap: Text
+    drift: Text = "off"
+    proximal: float = 0.0
+    query: bool = False
 
 
 class Welcome(Message, frozen=True):
@@ -126,7 +133,9 @@ class Ack(Message, frozen=True):
 class Model(Message, frozen=True):
     """One version of the parameters; ``parts`` TENSOR frames follow, one per key.
 
-    ``staleness`` and ``n_merged`` speak of the push it answers; ``done`` says that training is over.
+    ``staleness``, ``n_merged`` and ``moved_steps`` speak of the push it answers; ``done`` says that training is over.
+    ``moved_steps`` is the weighted sum of the merged pushes' local steps, times the server's learning rate: divided by
+    it, the version's change is the mean progress of one local step. 0 where no push is answered.
     """
 
     version: Count
@@ -136,6 +145,7 @@ class Model(Message, frozen=True):
     done: bool = False
     min_steps: Count = 1
     max_steps: Count | None = None
+    moved_steps: float = 0.0
 
 
 class Refuse(Message, frozen=True):
@@ -166,6 +176,30 @@ class Report(Message, frozen=True):
     json: Annotated[str, msgspec.Meta(max_length=60000)]
 
 
+class Query(Message, frozen=True):
+    """How many more local steps may I take? Answered by ADVICE; request 0 tells that training or a push begins.
+
+    ``n_steps`` are done in the round that started from ``version``; ``step_s`` is the mean duration of those that were
+    not spoken of yet, 0 where there are none; ``rtt_s`` is how long answers take.
+    """
+
+    version: Count
+    n_steps: Count
+    step_s: float = 0.0
+    rtt_s: float = 0.0
+
+
+class Advice(Message, frozen=True):
+    """Push once you have taken ``n_steps`` local steps from ``version``; none is "go on, and ask again".
+
+    ``held_s`` is how long the server held the answer back, which is no part of the round trip.
+    """
+
+    version: Count
+    n_steps: Count | None = None
+    held_s: float = 0.0
+
+
 TYPES: dict[Kind, type[Message]] = {
     Kind.HELLO: Hello,
     Kind.WELCOME: Welcome,
@@ -184,6 +218,8 @@ TYPES: dict[Kind, type[Message]] = {
     Kind.BYE: Bye,
     Kind.STATUS: Status,
     Kind.REPORT: Report,
+    Kind.QUERY: Query,
+    Kind.ADVICE: Advice,
 }
 
 _ENCODER = msgspec.msgpack.Encoder()
