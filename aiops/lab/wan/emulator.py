@@ -71,15 +71,11 @@ class Emulator:
 
     def begin(self) -> None:
         """Set every link to what it begins with, and its changes to come from now on."""
-        now = time.monotonic_ns()
-        states = [
-            (now + int(at_s * 1e9), index, state)
-            for index, link in enumerate(self._links)
-            for at_s, state in link.states()
-        ]
-        # Latest first: the next one is taken from the end.
-        self._changes = sorted(states, key=lambda entry: entry[:2], reverse=True)
-        self._change(now)
+        self._schedule([link.states() for link in self._links])
+
+    def reset(self) -> None:
+        """Set every link to what it begins with, and let no changes come."""
+        self._schedule([link.states()[:1] for link in self._links])
 
     def run(self) -> None:
         """Carry packets until a handler raises."""
@@ -120,6 +116,17 @@ class Emulator:
             cpu_s=time.process_time() - self._cpu,
             elapsed_s=time.monotonic() - self._start,
         )
+
+    def _schedule(self, links: Sequence[Sequence[tuple[float, LinkSpec]]]) -> None:
+        now = time.monotonic_ns()
+        states = [
+            (now + int(at_s * 1e9), index, state)
+            for index, link in enumerate(links)
+            for at_s, state in link
+        ]
+        # Latest first: the next one is taken from the end.
+        self._changes = sorted(states, key=lambda entry: entry[:2], reverse=True)
+        self._change(now)
 
     # Write everything that is due, the earliest direction first.
     def _deliver(self) -> None:

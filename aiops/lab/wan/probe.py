@@ -49,21 +49,21 @@ class Probe:
     far: socket.socket
 
 
-async def examine(wan: Wan, *, at_s: float = 0.0, transfer_s: float = TRANSFER_S) -> Verdict:
-    """Measure every link and judge it.
+async def examine(wan: Wan, *, transfer_s: float = TRANSFER_S) -> Verdict:
+    """Set every link to what it begins with, measure it and judge it; changes come after the next `Wan.begin` only.
 
     Takes about twice ``transfer_s`` and a second; twice that where the run's congestion control is not the one that
     links are measured with.
 
     Args:
         wan: Its links must be idle.
-        at_s: Seconds since their schedules began: what they are like then is what they are compared with.
         transfer_s: How long a transfer takes at least; shorter is less exact.
 
     Raises:
         DeadlineExceeded: A link lets nothing through.
     """
-    specs = [link.at(at_s) for link in wan.links]
+    await wan.reset()
+    specs = [link.at(0.0) for link in wan.links]
     before = await wan.counters()
     congestion = None if wan.kind == "relay" else PROBE
     probed_with, links = await measure(wan, specs, congestion=congestion, transfer_s=transfer_s)

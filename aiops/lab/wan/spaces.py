@@ -124,6 +124,11 @@ class SpaceWan:
         if self.kind == "tun":
             await self._carrier.say(b"begin")
 
+    async def reset(self) -> None:
+        """Set the links to what they begin with, and let no changes come until the next `begin`."""
+        if self.kind == "tun":
+            await self._carrier.say(b"reset")
+
     async def counters(self) -> Counters | None:
         """Return what the emulator counted so far; None where the kernel emulates."""
         if self.kind == "netem":

@@ -145,7 +145,7 @@ def test_it_counts_what_it_delivers_drops_and_loses(ends):
     assert counters.elapsed_s >= counters.cpu_s > 0
 
 
-def test_a_schedule_begins_when_it_is_told_to_and_can_begin_again(ends):
+def test_a_schedule_begins_when_it_is_told_to_and_ends_with_a_reset(ends):
     first = LinkSpec(up_bits_s=1e9, down_bits_s=1e9, delay_s=0.1)
     lab = ends(msgspec.structs.replace(first, changes=(Change(at_s=0.05, delay_s=1.0),)))
 
@@ -156,8 +156,13 @@ def test_a_schedule_begins_when_it_is_told_to_and_can_begin_again(ends):
     lab.emulator.begin()
     assert 0.1 <= took() < 1.0
     assert took() >= 1.0
+    lab.emulator.reset()
+    assert 0.1 <= took() < 1.0
+    # No change has come meanwhile.
+    assert 0.1 <= took() < 1.0
     lab.emulator.begin()
     assert 0.1 <= took() < 1.0
+    assert took() >= 1.0
 
 
 def test_an_interface_that_is_down_is_asked_again(ends, monkeypatch):

@@ -69,6 +69,8 @@ async def test_a_link_changes_on_schedule():
         await wan.begin()
         await asyncio.sleep(0.2)
         assert await round_trip(wan, 0, port) >= 0.398
+        await wan.reset()
+        assert await round_trip(wan, 0, port) < 0.398
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,8 @@ async def test_a_link_changes_on_schedule():
         await wan.begin()
         await asyncio.sleep(0.2)
         assert await round_trip(*ends) >= 0.4
+        await wan.reset()
+        assert await round_trip(*ends) < 0.4
 
 
 async def test_an_interface_that_is_set_down_works_again_once_it_is_up():
