@@ -68,7 +68,9 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
     type=click.Choice(sorted(PRESETS)),
     help="Settings of a published algorithm; single options win.",
 )
-@click.option("--sync", help="When a round closes: bulk, asynchronous, ssp:3.")
+@click.option(
+    "--sync", help="When a round closes: bulk, asynchronous, ssp:3, dssp:3,15, buffered:3."
+)
 @click.option(
     "--weights", help="What a push weighs: by_samples, uniform, by_staleness:0.5, a*b, ..."
 )

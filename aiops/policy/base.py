@@ -37,6 +37,21 @@ class PushView(msgspec.Struct, frozen=True):
     arrived: float
 
 
+class PushTimes(msgspec.Struct, frozen=True):
+    """When an active member pushed.
+
+    Attributes:
+        last: When its last push came, in seconds of the loop's clock.
+        interval_s: Time between its last two pushes, in seconds, without what the answer to the first one was held
+            back; 0 until there are two.
+        n_steps: Local steps of the last one.
+    """
+
+    last: float
+    interval_s: float
+    n_steps: int
+
+
 class RoundView(msgspec.Struct, frozen=True):
     """One open round as the sync policy sees it.
 
@@ -46,12 +61,16 @@ class RoundView(msgspec.Struct, frozen=True):
         clocks: Local steps finished, for every live member and no one else. A member that joins late starts at
             the slowest member's clock.
         now: Seconds of the loop's clock.
+        granted: Clock that a worker may reach whatever its lead, where a :class:`GrantPolicy` granted it one.
+        times: When each active member pushed; empty unless the policy is a :class:`GrantPolicy`.
     """
 
     version: Version
     held: Mapping[WorkerId, PushView]
     clocks: Mapping[WorkerId, Clock]
     now: float
+    granted: Mapping[WorkerId, Clock] = {}
+    times: Mapping[WorkerId, PushTimes] = {}
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -120,6 +139,32 @@ class SyncPolicy(Protocol):
 
     def may_proceed(self, worker: WorkerId, view: RoundView) -> bool:
         """Return whether ``worker``, whose push is merged, may be answered with the model now."""
+
+
+@runtime_checkable
+class BufferPolicy(SyncPolicy, Protocol):
+    """A sync policy under which nobody waits: a push is answered as it comes, and merged when more are there.
+
+    A worker may have several pushes in one version. ``take`` is asked in the place of ``ready``.
+    """
+
+    def take(self, pushes: Sequence[PushView]) -> int:
+        """Return how many of the oldest pushes are merged now into one new version; 0 means "wait".
+
+        Args:
+            pushes: All that wait, of whoever is or was a member, in the order of arrival.
+        """
+
+
+@runtime_checkable
+class GrantPolicy(SyncPolicy, Protocol):
+    """A sync policy that lets a worker go on for several pushes by one decision, which the engine remembers for it."""
+
+    def grant(self, worker: WorkerId, view: RoundView) -> int:
+        """Return how many local steps beyond its clock an active member may go on; 0 means that it waits.
+
+        Asked once for each push that is merged and whose worker may not proceed.
+        """
 
 
 class WeightRule(Protocol):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NoReturn, cast, get_args
 
 from aiops.errors import ConfigError
-from aiops.policy import esync, sync, weight, work
+from aiops.policy import dssp, esync, sync, weight, work
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
 
 Factory = Callable[..., object]
@@ -24,6 +24,8 @@ SYNC: dict[str, Factory] = {
     "bulk": sync.bulk,
     "asynchronous": sync.asynchronous,
     "ssp": sync.ssp,
+    "buffered": sync.buffered,
+    "dssp": dssp.dssp,
 }
 WEIGHTS: dict[str, Factory] = {
     "uniform": weight.uniform,
@@ -50,6 +52,7 @@ _ELSEWHERE = {
     "asp": "asynchronous",
     "fedavg": "by_samples",
     "fednova": "by_steps",
+    "fedbuff": "buffered",
     "polynomial": "by_staleness",
     "nbsync": "until_model",
     "none": "dense",

@@ -50,7 +50,7 @@ class AdvisedEngine(Engine):
                 self._table.pushed(worker, now)
                 actions += self._answer(worker, None, now)
             case Merged():
-                self._table.reset(self.version, now, self._clocks.keys())
+                self._table.reset(self.version, now, self._roster.clocks.keys())
                 # Their round has closed without them, who were not waited for.
                 for worker in list(self._questions):
                     actions += self._answer(worker, self._least(worker), now)
@@ -70,7 +70,7 @@ class AdvisedEngine(Engine):
             step_s=event.step_s,
             rtt_s=rtt_s,
             stopped=event.handle is None and event.n_steps > 0,
-            waited_for=worker in self._clocks or not self.started,
+            waited_for=worker in self._roster.clocks or not self.started,
         )
         self._table.record(worker, progress)
         # One that came over a connection that is lost by now, or whose worker goes on without the answer.

@@ -100,7 +100,11 @@ class Merge(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A push is part of ``version``; its worker may be told now."""
+    """A push is part of ``version``; its worker may be told now.
+
+    One that is answered while it waits for others is part of no version yet, and its payload is still wanted:
+    ``n_merged`` is 0, ``version`` the newest there is, and ``staleness`` counts from the push's base to that one.
+    """
 
     handle: Handle
     worker: WorkerId
@@ -132,4 +136,11 @@ class Advise(msgspec.Struct, frozen=True):
     held_s: float = 0.0
 
 
-Action: TypeAlias = Merge | Answer | Decline | Advise
+class Drop(msgspec.Struct, frozen=True):
+    """A push that was answered while it waited will not be merged after all; its worker cannot be told."""
+
+    handle: Handle
+    error: Refused
+
+
+Action: TypeAlias = Merge | Answer | Decline | Advise | Drop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from aiops.server.event import (
     Advise,
     Answer,
     Decline,
+    Drop,
     Event,
     Merge,
     Merged,
@@ -34,6 +36,8 @@ from aiops.wire.session import Event as Received
 
 if TYPE_CHECKING:
     from aiops.server.service import Service
+
+log = logging.getLogger("aiops.server")
 
 T = TypeVar("T")
 
@@ -60,6 +64,8 @@ class Merger:
         self._loop = asyncio.get_running_loop()
         # The push of each life of a worker that is not answered yet: it is being checked, held, merged or parked.
         self._pending: dict[tuple[str, int], AdmittedPush] = {}
+        # Those that are answered and wait to be merged: nobody but this has them then.
+        self._waiting: set[AdmittedPush] = set()
         self._actions: deque[Action] = deque()
         self._acting = False
         self._jobs: Sequence[tuple[Shard, MergeJob]] = ()
@@ -109,9 +115,10 @@ class Merger:
             thread.shutdown()
         self._service.store.discard(self._jobs)
         self._jobs = ()
-        for push in self._pending.values():
+        for push in (*self._pending.values(), *self._waiting):
             push.release()
         self._pending.clear()
+        self._waiting.clear()
         self._held_back.clear()
 
     def _begin(self, push: AdmittedPush) -> None:
@@ -192,7 +199,10 @@ class Merger:
             case Answer(handle, _, version, staleness, n_merged):
                 push = _push(handle)
                 taken = Taken(version, staleness, n_merged, push.moved_steps)
-                # Its memory was given back when it was merged.
+                # The memory of a merged one is given back by now.
+                if not n_merged:
+                    self._arrivals.gone(push)
+                    self._waiting.add(push)
                 self._close(push, taken)
                 self._confirm(push, taken)
             case Advise():
@@ -205,6 +215,11 @@ class Merger:
                 self._give_back(push)
                 self._close(push, None if again else error)
                 push.peer.refuse(push.request, error)
+            case Drop(handle, error):
+                push = _push(handle)
+                log.warning("a push of worker %d is lost: %s", push.member.worker, error)
+                self._service.counters["pushes_dropped"] += 1
+                self._give_back(push)
 
     def _close(self, push: AdmittedPush, outcome: Taken | Refused | None) -> None:
         self._pending.pop(push.member.life, None)
@@ -213,6 +228,7 @@ class Merger:
         self.release_held_back()
 
     def _give_back(self, push: AdmittedPush) -> None:
+        self._waiting.discard(push)
         self._arrivals.gone(push)
         push.release()
 

@@ -124,7 +124,10 @@ class Pull(Message, frozen=True):
 
 
 class Ack(Message, frozen=True):
-    """A push is merged (or a seed taken): ``version`` holds it, ``staleness`` rounds late."""
+    """A push is merged (or a seed taken): ``version`` holds it, ``staleness`` rounds late.
+
+    Under a server's buffer it may only be taken: it becomes part of a later version.
+    """
 
     version: Count
     staleness: Count
@@ -136,6 +139,7 @@ class Model(Message, frozen=True):
     ``staleness``, ``n_merged`` and ``moved_steps`` speak of the push it answers; ``done`` says that training is over.
     ``moved_steps`` is the weighted sum of the merged pushes' local steps, times the server's learning rate: divided by
     it, the version's change is the mean progress of one local step. 0 where no push is answered.
+    Where ``n_merged`` is 0, that push is in no version yet: it waits for others.
     """
 
     version: Count
