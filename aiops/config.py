@@ -14,10 +14,13 @@ from typing import Any, Literal, Self, TypedDict, Unpack, cast, get_args
 from aiops.codec import table as codecs
 from aiops.codec.base import Codec
 from aiops.codec.dense import dense
+from aiops.codec.topk import TopK
+from aiops.codec.topk_coded import CodedTopK
 from aiops.errors import ConfigError
 from aiops.policy import table as policies
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
-from aiops.policy.combination import check_weights, check_work
+from aiops.policy.combination import check_drift, check_weights, check_work
+from aiops.policy.combination import check_drift_merge as check_drift_merge
 from aiops.policy.preset import PRESETS as PRESETS
 from aiops.policy.preset import preset as preset
 from aiops.policy.sync import StaleSynchronous, bulk
@@ -29,6 +32,7 @@ from aiops.url import check_token
 
 SYNC, WEIGHTS, WORK, CODEC = policies.SYNC, policies.WEIGHTS, policies.WORK, codecs.CODEC
 BootstrapName = Literal["fixed", "authors"]
+DriftName = Literal["off", "infer"]
 # A control message is at most 64 KiB and must always pass.
 _SMALLEST_FRAME_BYTES = 64 * 1024
 
@@ -52,6 +56,8 @@ class ServerSpec(TypedDict, total=False):
     heartbeat_s: float
     idle_timeout_s: float
     token: str | None
+    drift: DriftName
+    proximal: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +85,10 @@ class ServerConfig:
         heartbeat_s: Time between two signs of life, in seconds, < half of ``lease_s``.
         idle_timeout_s: How long a transfer may make no progress, in seconds.
         token: Secret that a worker must show, 1 to 4096 characters; None lets everybody in.
+        drift: "infer" corrects the workers' drift towards their own data with what the model's change tells of the
+            others' progress (SCAFFOLD, Karimireddy et al., 2020), for no bytes; "off" does not.
+        proximal: mu, >= 0: local steps minimize f(x) + mu / 2 * |x - W|^2, W being the newest model (FedProx, Li et
+            al., 2020). FedAvg and NBSync have none, 0.
     """
 
     sync: SyncPolicy = field(default_factory=bulk)
@@ -99,6 +109,8 @@ class ServerConfig:
     heartbeat_s: float = 2.0
     idle_timeout_s: float = 15.0
     token: str | None = field(default=None, repr=False)
+    drift: DriftName = "off"
+    proximal: float = 0.0
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -106,6 +118,7 @@ class ServerConfig:
         self._check_sizes()
         check_weights(self.sync, self.weights)
         check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
+        self._check_drift()
 
     @classmethod
     def parse(cls, **spec: Unpack[ServerSpec]) -> Self:
@@ -139,7 +152,8 @@ class ServerConfig:
                     f"{name} is {value!r}, it must be a policy object with {missing[0]!r} "
                     "(ServerConfig.parse makes them of texts)"
                 )
-        for name, known in (("merge", MergeName), ("bootstrap", BootstrapName)):
+        names = (("merge", MergeName), ("bootstrap", BootstrapName), ("drift", DriftName))
+        for name, known in names:
             if getattr(self, name) not in get_args(known):
                 unknown(name, str(getattr(self, name)), dict.fromkeys(get_args(known)))
         number = self.codec.wire_id
@@ -159,10 +173,29 @@ class ServerConfig:
             raise ConfigError(f"alpha of merge 'mix' is {self.alpha!r}, it must be in [0, 1)")
         if not (_is_real(self.beta) and 0 <= self.beta <= 1):
             raise ConfigError(f"beta of merge 'partial' is {self.beta!r}, it must be in [0, 1]")
+        if not (_is_real(self.proximal) and self.proximal >= 0):
+            raise ConfigError(f"proximal is {self.proximal!r}, it must be finite and >= 0")
         if self.heartbeat_s >= self.lease_s / 2:
             raise ConfigError(
                 f"heartbeat_s is {self.heartbeat_s:g}, it must be less than half of "
                 f"lease_s = {self.lease_s:g}, or one lost heartbeat ends a lease"
+            )
+
+    def _check_drift(self) -> None:
+        if self.drift == "off":
+            return
+        check_drift(
+            self.sync,
+            self.weights,
+            self.work,
+            merge=self.merge,
+            beta=self.beta,
+            bootstrap=self.bootstrap,
+        )
+        if isinstance(self.codec, TopK | CodedTopK):
+            raise ConfigError(
+                f"drift {self.drift!r} reads the workers' mean progress from the model's change, of which codec "
+                f"{self.codec.name!r} sends a few values late: use dense, fp16, bf16 or int8, or drift 'off'"
             )
 
     def _check_sizes(self) -> None:

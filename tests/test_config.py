@@ -24,7 +24,7 @@ from aiops.config import (
 )
 from aiops.errors import ConfigError
 from aiops.policy.sync import asynchronous, bulk, ssp
-from aiops.policy.weight import by_samples, by_staleness, product, uniform
+from aiops.policy.weight import by_samples, by_staleness, by_steps, product, uniform
 from aiops.policy.work import fixed, until_model
 
 MIB = 1024 * 1024
@@ -92,6 +92,11 @@ def test_every_preset_makes_a_server(name):
             {"bucket_bytes": 4, "max_frame_bytes": 65536},
         ),
         ({"token": "s3cret"}, {"token": "s3cret"}),
+        ({"proximal": 0.01}, {"proximal": 0.01}),
+        (
+            {"drift": "infer", "weights": "by_steps", "merge": "partial:0.5", "codec": "int8"},
+            {"drift": "infer", "weights": by_steps(), "merge": "partial", "codec": int8()},
+        ),
     ],
 )
 def test_good_specs(spec, settings):
@@ -118,6 +123,21 @@ def test_good_specs(spec, settings):
         ({"merge": "partial:1.5"}, r"beta of merge 'partial' is 1.5, it must be in \[0, 1\]"),
         ({"merge": "partial:nan"}, "beta of merge 'partial' is nan"),
         ({"bootstrap": "author"}, "unknown bootstrap 'author', known are fixed, authors, did you"),
+        ({"proximal": -0.1}, "proximal is -0.1, it must be finite and >= 0"),
+        ({"proximal": float("nan")}, "proximal is nan"),
+        ({"drift": "send"}, "unknown drift 'send', known are off, infer"),
+        (
+            {"drift": "infer"},
+            "weights BySamples.* count fast workers' steps for more: use by_steps",
+        ),
+        (
+            {"drift": "infer", "weights": "by_steps", "merge": "partial:0.5", "codec": "topk:0.1"},
+            "of which codec 'topk:0.1' sends a few values late: use dense, fp16, bf16 or int8",
+        ),
+        (
+            {"drift": "infer", "weights": "by_steps", "work": "fixed:2", "codec": "topk_int8:0.1"},
+            "of which codec 'topk_int8:0.1' sends a few values late",
+        ),
         ({"server_lr": 0.0}, "server_lr is 0.0, it must be finite and > 0"),
         ({"server_lr": -1}, "server_lr is -1"),
         ({"server_lr": float("inf")}, "server_lr is inf"),
@@ -249,7 +269,7 @@ def test_a_worker_rebuilds_the_codec_from_its_name(text, codec):
 
 def test_the_name_tables():
     assert list(SYNC) == ["bulk", "asynchronous", "ssp"]
-    assert list(WORK) == ["fixed", "until_model"]
+    assert list(WORK) == ["fixed", "until_model", "fill_the_sync"]
     assert list(CODEC) == [
         *["dense", "fp16", "bf16", "int8", "topk"],
         *["topk_fp32", "topk_fp16", "topk_bf16", "topk_int8"],

@@ -19,7 +19,7 @@ from aiops.api.serving import serve as make_server
 from aiops.cli.run import Signals, run
 from aiops.cli.secure import files
 from aiops.cli.tensors import check_place, load, save
-from aiops.config import CODEC, BootstrapName, ServerConfig, preset
+from aiops.config import CODEC, BootstrapName, DriftName, ServerConfig, preset
 from aiops.errors import ConfigError
 from aiops.policy.preset import PRESETS
 from aiops.sync.thread import LOOPS, LoopName
@@ -72,11 +72,18 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
 @click.option(
     "--weights", help="What a push weighs: by_samples, uniform, by_staleness:0.5, a*b, ..."
 )
-@click.option("--work", help="Local steps between pushes: until_model:1,50 (overlap) or fixed:10.")
+@click.option(
+    "--work",
+    help="Local steps between pushes: until_model:1,50 or fill_the_sync:8 (overlap), or fixed:10.",
+)
 @click.option(
     "--codec", help=f"How updates travel: {', '.join(CODEC)}; topk with a density, topk:0.01."
 )
 @click.option("--merge", help="Overlap: reset, carry, eager, mix:0.5, partial:0.5.")
+@click.option(
+    "--drift", type=click.Choice(get_args(DriftName)), help="Correct workers' drift (by_steps)."
+)
+@click.option("--proximal", type=float, help="Hold local steps near the model: FedProx's mu.")
 @click.option(
     "--bootstrap", type=click.Choice(get_args(BootstrapName)), help="Overlap: first push."
 )

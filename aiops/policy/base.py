@@ -73,11 +73,13 @@ class WorkerView(msgspec.Struct, frozen=True):
         clock: Local steps finished.
         step_s: Smoothed duration of a local step, in seconds; 0 until the first push.
         sync_s: Smoothed time from push to model, in seconds; 0 until the first round.
+        link_s: The same without the wait for other workers: up, merge and down; 0 until the first round.
     """
 
     clock: Clock
     step_s: float
     sync_s: float
+    link_s: float = 0.0
 
 
 class SyncPolicy(Protocol):

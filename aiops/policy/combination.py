@@ -9,7 +9,7 @@ from aiops.errors import ConfigError
 from aiops.policy.base import PushView, SyncPolicy, WeightRule, WorkPolicy
 from aiops.policy.sync import Asynchronous, Bulk, StaleSynchronous
 from aiops.policy.weight import ByStaleness, BySteps, Hinge, Normalized, Product
-from aiops.policy.work import Fixed, UntilModel
+from aiops.policy.work import FillTheSync, Fixed, UntilModel
 from aiops.types import Version, WorkerId
 
 # Two workers that did the same; any share gives them a half each.
@@ -101,11 +101,64 @@ def check_work(sync: SyncPolicy, work: WorkPolicy, *, merge: str, bootstrap: str
         _check_bound(sync.bound, work)
 
 
+def check_drift(
+    sync: SyncPolicy,
+    weights: WeightRule,
+    work: WorkPolicy,
+    *,
+    merge: str,
+    beta: float,
+    bootstrap: str,
+) -> None:
+    """Refuse what drift correction cannot work with: it compares the progress per step of one round's pushes.
+
+    Raises:
+        ConfigError: They do not go together.
+    """
+    if not sync.barrier:
+        raise ConfigError(
+            f"drift correction compares the workers of one round, and sync {sync!r} does not wait for "
+            "them all: use sync bulk, or drift 'off'"
+        )
+    if not any(isinstance(rule, BySteps) for rule in _walk(weights)):
+        raise ConfigError(
+            f"drift correction needs the mean progress per local step, and weights {weights!r} count fast "
+            "workers' steps for more: use by_steps, or drift 'off'"
+        )
+    if bootstrap != "fixed":
+        raise ConfigError(
+            f"bootstrap {bootstrap!r} pushes steps twice, which drift correction would take for progress: "
+            "use bootstrap 'fixed', or drift 'off'"
+        )
+    if work.overlap:
+        check_drift_merge(merge, beta)
+
+
+def check_drift_merge(merge: str, beta: float) -> None:
+    """Refuse an overlapped worker's merge rule that drift correction diverges with, or is of no use to.
+
+    Raises:
+        ConfigError: It is another one than partial, or that keeps all of the worker's own progress, or nothing.
+    """
+    # Beyond some 40 steps a window both ends diverge where the middle does not.
+    if merge != "partial" or not 0 < beta < 1:
+        text = f"{merge}:{beta:g}" if merge == "partial" else merge
+        raise ConfigError(
+            f"drift correction of overlapped workers needs merge partial with 0 < beta < 1, not {text!r}: "
+            "use partial:0.5, or drift 'off'"
+        )
+
+
 def _check_bound(bound: int, work: WorkPolicy) -> None:
     if isinstance(work, UntilModel) and work.max_steps is None:
         raise ConfigError(
             f"ssp's bound of {bound} steps would not hold, because until_model without max_steps goes "
             "on while it waits: use fixed work, or give until_model a max_steps"
+        )
+    if isinstance(work, FillTheSync) and work.cap is None:
+        raise ConfigError(
+            f"ssp's bound of {bound} steps would not hold, because fill_the_sync without a cap goes "
+            "on while it waits: use fixed work, or give fill_the_sync a cap"
         )
     if isinstance(work, Fixed) and 0 < bound < work.steps:
         raise ConfigError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from aiops.policy.table import unknown
 
@@ -14,6 +14,8 @@ class PolicySpec(TypedDict):
     weights: str
     work: str
     merge: str
+    drift: NotRequired[Literal["off", "infer"]]
+    proximal: NotRequired[float]
 
 
 PRESETS: dict[str, PolicySpec] = {
@@ -34,6 +36,14 @@ PRESETS: dict[str, PolicySpec] = {
     "asp": PolicySpec(sync="asynchronous", weights="uniform", work="fixed:1", merge="reset"),
     # The same with a bounded lead (Ho et al., 2013); 3 to 10 steps are usual.
     "ssp": PolicySpec(sync="ssp:3", weights="uniform", work="fixed:1", merge="reset"),
+    # FedAvg with local steps held near the model (Li et al., 2020), who tuned mu over 0.001, 0.01, 0.1 and 1.
+    "fedprox": PolicySpec(
+        sync="bulk:0", weights="by_samples", work="fixed:10", merge="reset", proximal=0.01
+    ),
+    # Local steps corrected by control variates, all workers in every round (Karimireddy et al., 2020, option II).
+    "scaffold": PolicySpec(
+        sync="bulk:0", weights="by_steps", work="fixed:10", merge="reset", drift="infer"
+    ),
 }
 
 

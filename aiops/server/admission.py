@@ -30,9 +30,12 @@ class AdmittedPush(Handle):
         peer: The connection to answer on: the newest one that sent it.
         request: The request to answer there.
         origin: The connection and the request that brought the payload.
+        moved_steps: Mean local steps by which the version moved that it is merged in.
     """
 
-    __slots__ = ("_frames", "member", "message", "origin", "parts", "peer", "request")
+    __slots__ = (
+        "_frames", "member", "message", "moved_steps", "origin", "parts", "peer", "request",
+    )  # fmt: skip
 
     def __init__(self, member: Member, peer: Peer, event: Event) -> None:
         assert isinstance(event.body, Push)
@@ -42,6 +45,7 @@ class AdmittedPush(Handle):
         self.peer = peer
         self.request = event.request
         self.origin = peer, event.request
+        self.moved_steps = 0.0
         self._frames = event.parts
 
     def unseen_bytes(self, seen: Collection[Key]) -> int:

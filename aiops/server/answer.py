@@ -38,6 +38,7 @@ def send_model(service: Service, peer: Peer, request: int, taken: Taken | None =
         done=service.rounds is not None and version >= service.rounds,
         min_steps=work.min_steps,
         max_steps=work.max_steps,
+        moved_steps=taken.moved_steps if taken else 0.0,
     )
     head = peer.session.send(Kind.MODEL, model, request=request)
     reply = service.store.model(peer.session, request, version)

@@ -7,7 +7,6 @@ hands them back inside the actions.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +19,6 @@ from aiops.policy.base import (
     SyncPolicy,
     WeightRule,
     Work,
-    WorkerView,
     WorkPolicy,
 )
 from aiops.server.event import (
@@ -36,23 +34,21 @@ from aiops.server.event import (
     MergeFailed,
     Pushed,
 )
+from aiops.server.monitor import Pace
 from aiops.types import Clock, Version, WorkerId
-
-# Weight of the newest measurement in the smoothed step and sync times.
-SMOOTHING = 0.5
 
 
 @dataclass(slots=True)
 class _Member:
     joined: Version
     clock: Clock
-    step_s: float = 0.0
-    sync_s: float = 0.0
+    pace: Pace
 
 
 class _Held(msgspec.Struct):
     view: PushView
     handle: Handle
+    pace: Pace
 
 
 @dataclass(slots=True)
@@ -77,6 +73,8 @@ class Engine:
     _members: dict[WorkerId, _Member] = field(default_factory=dict)
     _held: dict[WorkerId, _Held] = field(default_factory=dict)
     _merging: dict[WorkerId, _Held] = field(default_factory=dict)
+    # When the round of the merge that is under way, or was the last one, was closed.
+    _closed: float = 0.0
     # The clocks of active members, which have pushed: a round waits for them. Kept by _hold, until they leave.
     _clocks: dict[WorkerId, Clock] = field(default_factory=dict)
     _parked: dict[WorkerId, Answer] = field(default_factory=dict)
@@ -92,7 +90,7 @@ class Engine:
             case Merged():
                 return self._merged(now)
             case Joined(worker):
-                self._members[worker] = _Member(self.version, self._slowest())
+                self._members[worker] = _Member(self.version, self._slowest(), Pace(now))
                 self._replan()
                 return []
             case Left(worker):
@@ -173,6 +171,8 @@ class Engine:
     def _pushed(self, push: Pushed, now: float) -> list[Action]:
         error = self._objection(push)
         if error is not None:
+            if push.worker in self._members:
+                self._members[push.worker].pace.declined()
             return [Decline(push.handle, error)]
         # Of an active worker it would have been an objection.
         if push.worker not in self._clocks and self._has_push(push.worker):
@@ -188,9 +188,8 @@ class Engine:
             # A newcomer is at least level with the slowest, so that nobody is held up by its past.
             member.clock = max(member.clock, self._slowest())
         self._clocks[push.worker] = member.clock
-        member.step_s = _smoothed(member.step_s, push.step_s)
-        member.sync_s = _smoothed(member.sync_s, push.sync_s)
-        self._held[push.worker] = _Held(self._view_of(push, now), push.handle)
+        member.pace.pushed(push, now)
+        self._held[push.worker] = _Held(self._view_of(push, now), push.handle, member.pace)
 
     def _view_of(self, push: Pushed, now: float) -> PushView:
         return PushView(
@@ -244,7 +243,7 @@ class Engine:
                 error = ZeroWeight(f"all {len(chosen)} pushes of the round weigh 0")
                 actions += [Decline(handle, error) for handle in handles]
                 continue
-            self._merging = chosen
+            self._merging, self._closed = chosen, now
             actions.append(Merge(handles, weights))
         return actions
 
@@ -256,6 +255,7 @@ class Engine:
         self.version = Version(self.version + 1)
         merged, self._merging = self._merging, {}
         for worker, held in merged.items():
+            held.pace.merged(self._closed - held.view.arrived, now)
             self._parked[worker] = Answer(
                 held.handle, worker, self.version, held.view.staleness, len(merged)
             )
@@ -269,6 +269,9 @@ class Engine:
             for worker in sorted(self._parked)
             if worker not in view.clocks or self.sync.may_proceed(worker, view)
         ]
+        for worker in free:
+            if worker in self._members:
+                self._members[worker].pace.answered(now)
         return [self._parked.pop(worker) for worker in free]
 
     def _view(self, now: float) -> RoundView:
@@ -281,17 +284,9 @@ class Engine:
 
     def _replan(self) -> None:
         monitor = {
-            worker: WorkerView(clock=member.clock, step_s=member.step_s, sync_s=member.sync_s)
-            for worker, member in self._members.items()
+            worker: member.pace.view(member.clock) for worker, member in self._members.items()
         }
         self._plan = dict(self.work.plan(monitor))
-
-
-def _smoothed(old: float, new: float) -> float:
-    # The measurement comes over the wire: NaN and infinity would stay for ever.
-    if not 0.0 < new < math.inf:
-        return old
-    return new if old == 0.0 else old + SMOOTHING * (new - old)
 
 
 def worker_names(workers: Iterable[WorkerId]) -> str:

@@ -112,6 +112,8 @@ class Handshake:
                 alpha=config.alpha,
                 beta=config.beta,
                 bootstrap=config.bootstrap,
+                drift=config.drift,
+                proximal=config.proximal,
             ),
             version=service.engine.version,
         )

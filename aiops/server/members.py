@@ -26,11 +26,12 @@ MAX_DEPARTED = 1024
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """The push is merged in ``version``."""
+    """The push is merged in ``version``, which moved by ``moved_steps``, see :class:`aiops.wire.message.Model`."""
 
     version: Version
     staleness: int
     n_merged: int
+    moved_steps: float = 0.0
 
 
 Outcome: TypeAlias = "Taken | Refused"

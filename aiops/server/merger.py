@@ -182,7 +182,7 @@ class Merger:
                 self._merge([_push(handle) for handle in handles], weights)
             case Answer(handle, _, version, staleness, n_merged):
                 push = _push(handle)
-                taken = Taken(version, staleness, n_merged)
+                taken = Taken(version, staleness, n_merged, push.moved_steps)
                 # Its memory was given back when it was merged.
                 self._close(push, taken)
                 self._confirm(push, taken)
@@ -223,6 +223,11 @@ class Merger:
             return
         self._jobs = jobs = service.store.begin(parts, weights, service.config.server_lr, drafts)
         self._arrivals.close_round(drafts)
+        moved_steps = service.config.server_lr * sum(
+            [weight * push.message.n_steps for push, weight in zip(pushes, weights, strict=True)]
+        )
+        for push in pushes:
+            push.moved_steps = moved_steps
         service.counters["buckets_drafted"] += len(drafts)
         size = sum([job.todo_bytes for _, job in jobs]) * (len(pushes) + 2)
         if size <= INLINE_BYTES:

@@ -41,7 +41,7 @@ class Hello(Message, frozen=True):
 
 
 class Policy(Message, frozen=True):
-    """What the server decided and its workers do: the work, the codec, the merge rule."""
+    """What the server decided and its workers do: the work, the codec, the merge rule, corrections."""
 
     overlap: bool
     min_steps: Count
@@ -51,6 +51,8 @@ class Policy(Message, frozen=True):
     alpha: float
     beta: float
     bootstrap: Text
+    drift: Text = "off"
+    proximal: float = 0.0
 
 
 class Welcome(Message, frozen=True):
@@ -126,7 +128,9 @@ class Ack(Message, frozen=True):
 class Model(Message, frozen=True):
     """One version of the parameters; ``parts`` TENSOR frames follow, one per key.
 
-    ``staleness`` and ``n_merged`` speak of the push it answers; ``done`` says that training is over.
+    ``staleness``, ``n_merged`` and ``moved_steps`` speak of the push it answers; ``done`` says that training is over.
+    ``moved_steps`` is the weighted sum of the merged pushes' local steps, times the server's learning rate: divided by
+    it, the version's change is the mean progress of one local step. 0 where no push is answered.
     """
 
     version: Count
@@ -136,6 +140,7 @@ class Model(Message, frozen=True):
     done: bool = False
     min_steps: Count = 1
     max_steps: Count | None = None
+    moved_steps: float = 0.0
 
 
 class Refuse(Message, frozen=True):

@@ -274,6 +274,7 @@ def resolve_model(
             body.done,
             body.min_steps,
             body.max_steps,
+            body.moved_steps,
         )
     )
 

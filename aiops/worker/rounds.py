@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 from aiops.worker.client import Client
-from aiops.worker.machine import Move, Overlap, Rule, Vector
+from aiops.worker.machine import Move, Vector, machine_of
 from aiops.worker.meter import Meter
-from aiops.worker.overlap import LocalStep, Step, exchange
+from aiops.worker.overlap import LocalStep, check_lr, exchange, take_step
 
 
 async def blocking(
@@ -23,6 +23,7 @@ async def blocking(
     *,
     stop: Callable[[], bool] | None = None,
     meter: Meter | None = None,
+    lr: float | None = None,
 ) -> Vector:
     """Train in blocking rounds of as many local steps as the server says.
 
@@ -34,23 +35,25 @@ async def blocking(
         step: One local step.
         stop: Asked before every round.
         meter: Measures, on the loop's clock.
+        lr: Learning rate of the local steps, see :func:`aiops.overlapped`.
 
     Returns:
         ``x``, which is the newest global model.
 
     Raises:
+        ConfigError: The server has a proximal term and ``lr`` is missing.
         Refused: The server declined a push; :class:`NotFinite` names the tensor.
         TransportError: The line to the server is lost for good.
     """
     loop = asyncio.get_running_loop()
     meter = meter or Meter(loop.time())
-    policy, new = ps.policy, np.empty_like(x)
-    machine = Overlap(x, ps.version, Rule(), min_steps=policy.min_steps, max_steps=policy.max_steps)
+    lr, new = check_lr(ps.policy, lr), np.empty_like(x)
+    machine = machine_of(ps.policy, x, ps.version, accumulated=ps.table.accumulated)
     while stop is None or not stop():
         move = Move.COMPUTE
         while move is Move.COMPUTE:
             start = loop.time()
-            told = await step(x) or Step()
+            told = await take_step(step, x, machine, lr)
             meter.stepped(start, loop.time())
             move = machine.stepped(n_samples=told.n_samples, loss=told.loss)
         update = machine.push(x)

@@ -27,6 +27,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         done: Whether the server says that training is over.
         min_steps: Local steps before the next push is allowed.
         max_steps: Local steps at which the worker waits; None is never.
+        moved_steps: Mean local steps by which the version that this push became part of has moved; 0 if unknown.
     """
 
     version: Version
@@ -36,6 +37,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     done: bool = False
     min_steps: int = 1
     max_steps: int | None = None
+    moved_steps: float = 0.0
 
 
 class Ticket(Generic[T]):

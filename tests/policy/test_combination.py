@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiops.errors import ConfigError
-from aiops.policy.combination import check_weights, check_work
+from aiops.policy.combination import check_drift, check_weights, check_work
 from aiops.policy.table import parse_sync, parse_weights, parse_work
 
 
@@ -58,6 +58,16 @@ OVERLAPPED = {"merge": "reset", "bootstrap": "fixed"}
             "ssp's bound of 2 steps would not hold",
         ),
         (
+            ("ssp:2", "fill_the_sync:1,5", OVERLAPPED),
+            ("ssp:2", "fill_the_sync", OVERLAPPED),
+            "because fill_the_sync without a cap goes on while it waits",
+        ),
+        (
+            ("bulk:1", "fill_the_sync", {"merge": "partial", "bootstrap": "fixed"}),
+            ("bulk:0", "fill_the_sync", OVERLAPPED),
+            "merges no push that is 1 round old",
+        ),
+        (
             ("ssp:10", "fixed:10", OVERLAPPED),
             ("ssp:9", "fixed:10", OVERLAPPED),
             "ssp's bound is 9 local steps and every push makes 10, so it would act as 0",
@@ -92,3 +102,44 @@ def test_a_users_own_policies_are_only_asked_what_their_doors_answer():
     check_weights(parse_sync("bulk"), Own())
     check_work(Own(), Own(), merge="carry", bootstrap="authors")
     check_work(parse_sync("ssp:2"), Own(), merge="reset", bootstrap="fixed")
+
+
+DRIFT = {"merge": "partial", "beta": 0.5, "bootstrap": "fixed"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "options", "sentence"),
+    [
+        (
+            ("asynchronous", "by_staleness", "until_model"),
+            {},
+            "does not wait for them all: use sync bulk",
+        ),
+        (
+            ("bulk", "by_samples", "until_model"),
+            {},
+            "count fast workers' steps for more: use by_steps",
+        ),
+        (
+            ("bulk", "by_steps", "until_model"),
+            {"merge": "carry"},
+            "needs merge partial .* not 'carry'",
+        ),
+        (
+            ("bulk", "by_steps", "until_model"),
+            {"merge": "reset"},
+            "needs merge partial .* not 'reset'",
+        ),
+        (("bulk", "by_steps", "until_model"), {"beta": 1.0}, "not 'partial:1': use partial:0.5"),
+        (("bulk", "by_steps", "until_model"), {"beta": 0.0}, "not 'partial:0': use partial:0.5"),
+        (("bulk", "by_steps", "until_model"), {"bootstrap": "authors"}, "pushes steps twice"),
+    ],
+)
+def test_drift_correction(bad, options, sentence):
+    def check(sync, weights, work, **options):
+        check_drift(parse_sync(sync), parse_weights(weights), parse_work(work), **options)
+
+    check("bulk", "by_steps:by_samples*by_staleness:0.5", "until_model", **DRIFT)
+    check("bulk:0", "normalized(by_steps)", "fixed:10", **DRIFT | {"merge": "reset"})
+    with pytest.raises(ConfigError, match=sentence):
+        check(*bad, **DRIFT | options)

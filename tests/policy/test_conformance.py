@@ -25,10 +25,17 @@ from aiops.policy.weight import (
     product,
     uniform,
 )
-from aiops.policy.work import fixed, until_model
+from aiops.policy.work import fill_the_sync, fixed, until_model
 
 SYNC_POLICIES = [bulk, lambda: bulk(max_staleness=0), asynchronous, lambda: ssp(0), lambda: ssp(3)]
-WORK_POLICIES = [lambda: fixed(1), lambda: fixed(10), until_model, lambda: until_model(2, 50)]
+WORK_POLICIES = [
+    lambda: fixed(1),
+    lambda: fixed(10),
+    until_model,
+    lambda: until_model(2, 50),
+    fill_the_sync,
+    lambda: fill_the_sync(4, 20),
+]
 # Sum over one update of fresh pushes with equal steps; None where it is the number of pushes.
 WEIGHT_RULES = [
     (uniform, 1.0),
@@ -176,7 +183,7 @@ def test_weights_follow_their_push_not_its_place(make):
 def test_work_policies_plan_for_exactly_the_workers_they_see(make):
     policy = make()
     monitor = MappingProxyType(
-        {w: WorkerView(clock=w, step_s=0.1 * w, sync_s=1.0) for w in range(3)}
+        {w: WorkerView(clock=w, step_s=0.1 * w, sync_s=1.0, link_s=0.5) for w in range(3)}
     )
     for seen in ({}, {1: monitor[1]}, monitor):
         plan = policy.plan(seen)

@@ -8,7 +8,7 @@ from aiops.errors import ConfigError
 from aiops.policy.preset import PRESETS, preset
 from aiops.policy.sync import asynchronous, bulk, ssp
 from aiops.policy.table import parse_merge, parse_sync, parse_weights, parse_work
-from aiops.policy.weight import by_samples, by_staleness, uniform
+from aiops.policy.weight import by_samples, by_staleness, by_steps, uniform
 from aiops.policy.work import fixed, until_model
 
 
@@ -21,6 +21,8 @@ from aiops.policy.work import fixed, until_model
         ("ssgd", bulk(max_staleness=0), by_samples(), fixed(1)),
         ("asp", asynchronous(), uniform(), fixed(1)),
         ("ssp", ssp(3), uniform(), fixed(1)),
+        ("fedprox", bulk(max_staleness=0), by_samples(), fixed(10)),
+        ("scaffold", bulk(max_staleness=0), by_steps(), fixed(10)),
     ],
 )
 def test_presets(name, sync, weights, work):

@@ -112,7 +112,11 @@ def test_good_texts(parse, text, policy):
         (parse_work, "fixed:0", "fixed's steps is 0, it must be a whole number >= 1"),
         (parse_work, "until_model:5,2", "max_steps is 2, it must be .* >= min_steps = 5"),
         (parse_work, "until_model:1,2,3", "too many"),
-        (parse_work, "nbsync", "known are fixed, until_model, did you mean 'until_model'?"),
+        (
+            parse_work,
+            "nbsync",
+            "known are fixed, until_model, fill_the_sync, did you mean 'until_model'?",
+        ),
         (parse_weights, "", "unknown weights ''"),
         (parse_weights, "by_sample", "did you mean 'by_samples'?"),
         (parse_weights, "polynomial:0.5", "did you mean 'by_staleness'?"),
