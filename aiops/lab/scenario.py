@@ -91,7 +91,7 @@ class Link(_Table, frozen=True):
         up_mbit: Rate towards the server in Mbit/s, packet headers included.
         down_mbit: Rate from the server; the same as up unless given.
         delay_ms: One-way delay.
-        jitter_ms: Standard deviation of the delay; packets stay in order.
+        jitter_ms: The delay is up to so much shorter or longer, uniformly, and at most doubled; packets stay in order.
         loss: Share of packets that are lost; real lab only.
         congestion: TCP congestion control; real lab only.
     """
@@ -102,6 +102,13 @@ class Link(_Table, frozen=True):
     jitter_ms: Nonnegative = 0.0
     loss: Share = 0.0
     congestion: str = "bbr"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.jitter_ms > self.delay_ms:
+            raise ConfigError(
+                f"jitter_ms is {self.jitter_ms:g}, it must be at most delay_ms, {self.delay_ms:g}"
+            )
 
     @property
     def rates_mbit(self) -> tuple[float, float]:
@@ -119,7 +126,7 @@ class Change(_Table, frozen=True):
         up_mbit: Rate towards the server from then on.
         down_mbit: Rate from the server from then on.
         delay_ms: One-way delay from then on.
-        jitter_ms: Deviation of the delay from then on.
+        jitter_ms: By how much the delay varies from then on.
         loss: Loss from then on.
     """
 

@@ -34,9 +34,9 @@ class Link:
         rate_bytes_s: Bytes per second; None is no limit.
         cut_after: Bytes after which the connection breaks; None is never. Counts down as bytes are delivered, and is
             None again once the connection is broken: the next one over this link stands.
-        jitter_s: Standard deviation of the delay, which is drawn anew for every piece and never below 0; pieces stay
-            in order, so that one behind a late one is late, too.
-        rng: Where the delays are drawn from; the same ones for the same seed.
+        jitter_s: Each piece takes up to so much less or more, uniformly, but never less than nothing; pieces stay in
+            order, so that one behind a late one is late, too.
+        rng: Where that is drawn from; the same for the same seed.
     """
 
     delay_s: float = 0.0
@@ -49,7 +49,7 @@ class Link:
         """Return how long the next piece is on its way once the line has taken it, in seconds."""
         if not self.jitter_s:
             return self.delay_s
-        return max(0.0, self.rng.gauss(self.delay_s, self.jitter_s))
+        return max(0.0, self.delay_s + self.jitter_s * (2 * self.rng.random() - 1))
 
 
 class MemoryConnection(StreamConnection):

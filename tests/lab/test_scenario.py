@@ -32,6 +32,7 @@ def write(tmp_path, text):
         ("[link]\nup_mbit = 0", r"> 0.* - at `\$\.link\.up_mbit`"),
         ("[link]\nup_mbit = nan", r"> 0.*up_mbit|up_mbit is nan, it must be a finite number"),
         ("[link]\ndelay_ms = -1.0", r"at `\$\.link\.delay_ms`"),
+        ("[link]\njitter_ms = 30", "jitter_ms is 30, it must be at most delay_ms, 25"),
         ("[link]\nloss = 1.0", r"< 1.*at `\$\.link\.loss`"),
         (
             "[workers]\nstep_s = inf",

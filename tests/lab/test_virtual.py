@@ -29,7 +29,7 @@ def rounds(record):
 
 
 @pytest.mark.parametrize("algorithm", ["ssgd", "fedavg", "nbsync", "asp"])
-@pytest.mark.parametrize("jitter_ms", [0.0, 30.0])
+@pytest.mark.parametrize("jitter_ms", [0.0, 20.0])
 def test_a_run_repeats_bit_for_bit(algorithm, jitter_ms):
     scenario = small(link=Link(up_mbit=1.0, jitter_ms=jitter_ms), budget_s=4.0)
     first, second = (run(scenario, get(algorithm)) for _ in range(2))
