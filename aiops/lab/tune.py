@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from aiops.bench.machine import Machine
 from aiops.errors import ConfigError
 from aiops.lab.fleet import Fleet
 from aiops.lab.job import Job
@@ -80,12 +81,14 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
         scenario: What it ran.
         seeds: The seeds it ran on.
         ratio: S/c of the scenario.
+        machine: Where and with which versions.
         methods: One entry per method.
     """
 
     scenario: Scenario
     seeds: tuple[int, ...]
     ratio: float
+    machine: Machine
     methods: tuple[Tuned, ...]
 
     def apply(self, scenario: Scenario) -> Scenario:
@@ -106,6 +109,30 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
             else:
                 methods.append(method)
         return msgspec.structs.replace(scenario, methods=tuple(methods))
+
+    def warnings(self, scenario: Scenario) -> Iterator[str]:
+        """Yield sentences for what makes these numbers questionable in a scenario."""
+        labels = {method.label for method in scenario.chosen}
+        for tuned in self.methods:
+            if tuned.method.label in labels and not tuned.reached:
+                yield f"no point of {tuned.method.label} reached its target when it was tuned"
+        shared = sorted({*self.seeds} & {*scenario.seeds})
+        if shared:
+            yield f"seed {shared[0]} is one that the numbers were tuned on"
+        if _bare(self.scenario) != _bare(scenario):
+            yield f"the numbers were tuned on another scenario, {self.scenario.name!r}"
+
+
+# What decides which numbers are best.
+def _bare(scenario: Scenario) -> Scenario:
+    return msgspec.structs.replace(
+        scenario, name="", methods=("fedavg",), seeds=(0,), stop_at_target=True
+    )
+
+
+def at_most(n_points: int, n_seeds: int) -> int:
+    """Return how many runs a search takes at most."""
+    return n_points + min(n_points, FINALISTS) * (n_seeds - 1)
 
 
 Tell = Callable[[Method, Record], None]

@@ -56,7 +56,7 @@ def run(
     Raises:
         ConfigError: The scenario has what the virtual lab cannot do.
     """
-    _check(scenario)
+    check(scenario)
     problem = problem or Problem(scenario)
     loop = VirtualLoop()
     patience_s = scenario.budget_s if give_up_s is None else give_up_s
@@ -206,7 +206,12 @@ def name_of(worker: int) -> str:
     return f"worker-{worker}"
 
 
-def _check(scenario: Scenario) -> None:
+def check(scenario: Scenario) -> None:
+    """Refuse what the virtual lab cannot do.
+
+    Raises:
+        ConfigError: The scenario has it.
+    """
     links = [scenario.link_of(worker) for worker in range(scenario.workers.count)]
     losses = [link.loss for link in links] + [change.loss or 0.0 for change in scenario.changes]
     if any(losses):

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from aiops.bench.machine import fingerprint
 from aiops.errors import ConfigError
 from aiops.lab.method import Method
 from aiops.lab.tune import FINALISTS, Trial, Tuned, Tuning, tune
@@ -129,7 +130,7 @@ def test_a_grid_of_one_number_has_no_edge():
 
 def tuning(*methods):
     found = tuple(Tuned(method=m, reached=True, trials=(), best=0) for m in methods)
-    return Tuning(scenario=small(), seeds=(100,), ratio=10.0, methods=found)
+    return Tuning(scenario=small(), seeds=(100,), ratio=10.0, machine=fingerprint(), methods=found)
 
 
 def test_tuned_numbers_go_into_a_scenario():
