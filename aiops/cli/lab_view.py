@@ -72,7 +72,7 @@ class Bars(View):
 
         self._console: Console = Console(file=self._stream)
         self._bars = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             Elapsed(),

@@ -130,7 +130,7 @@ def gather(results: Iterable[Result]) -> list[Gathered]:
     """Put the runs of each scenario together.
 
     Files of one scenario (the same but for methods and seeds) become one; those of another one by the same name stay
-    apart.
+    apart. They come by S/c, then by heterogeneity.
 
     Raises:
         ConfigError: A method ran twice with one seed, or two methods have the same name.
@@ -149,7 +149,7 @@ def gather(results: Iterable[Result]) -> list[Gathered]:
                 key, Gathered(setting=setting, records={}, reference=reference)
             )
             _add(there, record)
-    return list(found.values())
+    return sorted(found.values(), key=lambda one: (one.setting.ratio, one.setting.heterogeneity))
 
 
 def by_cell(

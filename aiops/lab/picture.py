@@ -87,11 +87,10 @@ def _curve(axis: Axes, label: str, records: Sequence[Record], number: int) -> No
         told = f"{label}: {geometric(reached).mean:.3g} s"
     elif reached:
         told = f"{label}: {len(reached)} of {len(records)} runs"
-    axis.plot(at, np.median(curves, axis=0), color=colour, lw=1.8, label=told)
+    axis.step(at, np.median(curves, axis=0), where="post", color=colour, lw=1.8, label=told)
     if len(records) > 1:
-        axis.fill_between(
-            at, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, lw=0
-        )
+        worst, best = curves.min(axis=0), curves.max(axis=0)
+        axis.fill_between(at, worst, best, step="post", color=colour, alpha=0.15, lw=0)
     for record in records:
         if record.reached_s is not None:
             point = next(point for point in record.points if point.at == record.reached_s)
@@ -246,6 +245,7 @@ def _map(
     for (row, column), interval in cells.items():
         if interval is not None:
             logs[rows.index(row), columns.index(column)] = math.log2(interval.mean)
+    axis.set_facecolor("#EEEEEE")
     # White is as fast as the reference; one scale for all panels, so that they can be compared.
     axis.imshow(logs, cmap="PuOr_r", norm=TwoSlopeNorm(0.0, -3.0, 3.0), aspect="auto")
     for (row, column), interval in cells.items():

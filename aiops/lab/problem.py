@@ -40,7 +40,7 @@ class Problem:
         self._x_test: Images = _flat(whole.x_test[: asked.n_test])
         self._y_test: Labels = whole.y_test[: asked.n_test]
         self.shares = datasets.partition(
-            self._y, scenario.workers.count, alpha=asked.alpha, seed=asked.split_seed
+            self._y, scenario.workers.count, alpha=asked.skew, seed=asked.split_seed
         )
         self.batch = asked.batch
         self.model = _model(scenario, self._x.shape[1], whole.n_classes)

@@ -43,7 +43,7 @@ class Data(_Table, frozen=True):
         name: Data set, see :mod:`aiops.data`.
         n_train: Training samples, the first ones; None takes all.
         n_test: Test samples, the first ones; None takes all.
-        alpha: Dirichlet concentration of the label skew; None deals the samples out evenly (IID).
+        alpha: Dirichlet concentration of the label skew; "iid" or None deals the samples out evenly.
         split_seed: Seed of the partition, which stays the same for every seed and method.
         batch: Samples per local step.
     """
@@ -51,9 +51,14 @@ class Data(_Table, frozen=True):
     name: str = "fashion-mnist"
     n_train: Count | None = None
     n_test: Count | None = None
-    alpha: Positive | None = 0.3
-    split_seed: int = 0
+    alpha: Positive | Literal["iid"] | None = 0.3
+    split_seed: Index = 0
     batch: Count = 32
+
+    @property
+    def skew(self) -> float | None:
+        """The concentration; None for an even deal."""
+        return None if self.alpha == "iid" else self.alpha
 
 
 class Model(_Table, frozen=True):
@@ -93,7 +98,7 @@ class Link(_Table, frozen=True):
         delay_ms: One-way delay.
         jitter_ms: The delay is up to so much shorter or longer, uniformly, and at most doubled; packets stay in order.
         loss: Share of packets that are lost; real lab only.
-        congestion: TCP congestion control; real lab only.
+        congestion: TCP congestion control; "" is the system's. Real lab only.
     """
 
     up_mbit: Positive = 20.0

@@ -20,7 +20,8 @@ def about(scenario: Scenario, setting: Setting) -> Iterator[str]:
         f"{scenario.name}: S/c {setting.ratio:.3g} (a sync of {scenario.sync_s(setting.n_values):.3g} s, a step of "
         f"{scenario.workers.step_s * 1e3:g} ms), {scenario.workers.count} workers, {speed}"
     )
-    skew = "evenly dealt" if scenario.data.alpha is None else f"label skew {scenario.data.alpha:g}"
+    alpha = scenario.data.skew
+    skew = "evenly dealt" if alpha is None else f"label skew {alpha:g}"
     yield (
         f"{setting.n_values:,} values, {scenario.data.name}, {skew}, target {percent(scenario.target)}, "
         f"at most {scenario.budget_s:g} s; {links(scenario, setting.lab)}"
@@ -32,10 +33,11 @@ def links(scenario: Scenario, lab: str) -> str:
     kinds: dict[Link, int] = {}
     for worker in range(scenario.workers.count):
         kinds[scenario.link_of(worker)] = kinds.get(scenario.link_of(worker), 0) + 1
-    told = [f"{count} of {_link(link)}" for link, count in kinds.items()]
-    tcp = sorted({link.congestion for link in kinds})
+    told = [f"{n} of {_link(link)}" for link, n in kinds.items()]
+    tcp = sorted({link.congestion or "of the system" for link in kinds})
     control = "no TCP (virtual)" if lab == "virtual" else f"congestion control {', '.join(tcp)}"
-    changes = f", {len(scenario.changes)} changes" if scenario.changes else ""
+    count = len(scenario.changes)
+    changes = f", {count} change{'s' * (count > 1)} on the way" if count else ""
     return f"links: {'; '.join(told)}; {control}{changes}"
 
 
@@ -75,8 +77,8 @@ def table(comparison: Comparison) -> Iterator[str]:
 
 
 def _row(summary: Summary, reference: str) -> str:
-    if not summary.n_runs and not summary.rejected:
-        return "no run yet"
+    if not summary.n_runs:
+        return f"all {summary.rejected} runs rejected" if summary.rejected else "no run yet"
     faster = "1" if summary.label == reference else _interval(summary.speedup)
     reached = f"{summary.n_reached} of {summary.n_runs}"
     row = (

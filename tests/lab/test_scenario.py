@@ -43,6 +43,8 @@ def write(tmp_path, text):
         ("[workers]\ncount = 1\nslowdown = [1, 2]", "slowdown names 2 workers, there are 1"),
         ("[data]\nn_train = 0", r"at `\$\.data\.n_train`"),
         ("[data]\nalpha = 0.0", r"at `\$\.data\.alpha`"),
+        ("[data]\nalpha = 'even'", r"'even' - at `\$\.data\.alpha`"),
+        ("[data]\nsplit_seed = -1", r"at `\$\.data\.split_seed`"),
         ("[model]\nname = 'rnn'", r"'rnn' - at `\$\.model\.name`"),
         ("[model]\nhidden = [0]", r"at `\$\.model\.hidden\[0\]`"),
         ("[links.6]\nup_mbit = 1", "worker '6' has a link or a change, workers are 0 to 5"),
@@ -102,6 +104,11 @@ def test_a_whole_scenario_is_read(tmp_path):
     assert [scenario.slowdown_of(worker) for worker in range(3)] == [1.0, 4.0, 1.0]
     assert scenario.link_of(0).rates_mbit == (10.0, 10.0)
     assert scenario.link_of(2).rates_mbit == (5.0, 20.0)
+
+
+@pytest.mark.parametrize(("alpha", "skew"), [("0.5", 0.5), ("1", 1.0), ("'iid'", None)])
+def test_labels_are_skewed_or_dealt_evenly(tmp_path, alpha, skew):
+    assert read(write(tmp_path, f"[data]\nalpha = {alpha}")).data.skew == skew
 
 
 def test_a_scenario_survives_json():

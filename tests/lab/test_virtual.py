@@ -184,6 +184,12 @@ def test_more_samples_than_there_are_are_refused():
         Problem(small(data=Data(name="digits", n_test=5000)))
 
 
+def test_an_even_deal_gives_every_worker_every_label():
+    even = Problem(small(data=msgspec.structs.replace(small().data, alpha="iid")))
+    assert [len(set(even._y[share])) for share in even.shares] == [10, 10]
+    assert [len(share) for share in even.shares] == [200, 200]
+
+
 def test_batches_repeat_and_stay_in_the_workers_share():
     problem = Problem(small())
     (images, labels), (again, _) = (problem.sampler(1, 3).draw() for _ in range(2))
