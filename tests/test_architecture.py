@@ -231,7 +231,7 @@ def numbers_and_bytes_are_sans_io(source: Source) -> Findings:
 
 
 def the_engine_never_waits(source: Source) -> Findings:
-    if str(source.path) != "server/engine.py":
+    if str(source.path) not in {"server/engine.py", "server/advice.py"}:
         return
     for imported in source.imports:
         if _top(imported.name) in IO_MODULES:
@@ -444,6 +444,7 @@ FUTURE = "from __future__ import annotations\n"
         ("config.py", "import asyncio", "config is read before any loop runs"),
         ("server/engine.py", "import asyncio", "the engine turns events into actions"),
         ("server/engine.py", "async def f(): ...", "nothing in it is async"),
+        ("server/advice.py", "async def f(): ...", "nothing in it is async"),
         ("server/service.py", "import torch.distributed", "only torch.py"),
         ("cli/serve.py", "from torch import nn", "only torch.py"),
         ("api.py", "import os\nX = os.environ['A']", "environment variables"),

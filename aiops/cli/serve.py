@@ -68,13 +68,15 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
     type=click.Choice(sorted(PRESETS)),
     help="Settings of a published algorithm; single options win.",
 )
-@click.option("--sync", help="When a round closes: bulk, asynchronous, ssp:3.")
+@click.option(
+    "--sync", help="When a round closes: bulk, asynchronous, ssp:3, dssp:3,15, buffered:3."
+)
 @click.option(
     "--weights", help="What a push weighs: by_samples, uniform, by_staleness:0.5, a*b, ..."
 )
 @click.option(
     "--work",
-    help="Local steps between pushes: until_model:1,50 or fill_the_sync:8 (overlap), or fixed:10.",
+    help="Local steps between pushes: until_model:1,50 or fill_the_sync:8 (overlap), fixed:10 or esync:4.",
 )
 @click.option(
     "--codec", help=f"How updates travel: {', '.join(CODEC)}; topk with a density, topk:0.01."

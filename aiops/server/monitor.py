@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiops.policy.base import WorkerView
+from aiops.policy.base import PushTimes, WorkerView
 from aiops.server.event import Pushed
 from aiops.types import Clock
 
@@ -33,12 +33,19 @@ class Pace:
         step_s: Smoothed duration of a local step, in seconds; 0 until it is known.
         sync_s: Smoothed time from push to model, in seconds; 0 until it is known.
         link_s: The same without the wait for other workers.
+        interval_s: Time between its last two pushes, without what the answer to the first was held back; 0 until
+            there are two.
+        n_steps: Local steps of the last push.
     """
 
     heard: float
     step_s: float = 0.0
     sync_s: float = 0.0
     link_s: float = 0.0
+    interval_s: float = 0.0
+    n_steps: int = 0
+    _pushed: bool = False
+    _held_back_s: float = 0.0
     # How long the answer to the last push waited for other workers; None while there is none, or it was measured.
     _waited_s: float | None = None
     _merged: float = 0.0
@@ -46,7 +53,10 @@ class Pace:
     def pushed(self, push: Pushed, now: float) -> None:
         """Take in what a push that came ``now`` says of the time since the one before."""
         believed_s = SLACK * (now - self.heard)
-        self.heard = now
+        if self._pushed:
+            self.interval_s = now - self.heard - self._held_back_s
+        self.heard, self.n_steps = now, push.n_steps
+        self._pushed, self._held_back_s = True, 0.0
         if 0.0 < push.step_s * push.n_steps <= believed_s:
             self.step_s = tracked(self.step_s, push.step_s)
         if 0.0 < push.sync_s <= believed_s:
@@ -62,7 +72,8 @@ class Pace:
     def answered(self, now: float) -> None:
         """Note that it is told so only ``now``, because of other workers."""
         if self._waited_s is not None:
-            self._waited_s += now - self._merged
+            self._held_back_s = now - self._merged
+            self._waited_s += self._held_back_s
 
     def declined(self) -> None:
         """Note that a push was not taken: what the worker measures next is not a sync's time."""
@@ -71,6 +82,10 @@ class Pace:
     def view(self, clock: Clock) -> WorkerView:
         """Return what a work policy may see."""
         return WorkerView(clock=clock, step_s=self.step_s, sync_s=self.sync_s, link_s=self.link_s)
+
+    def times(self) -> PushTimes:
+        """Return what a sync policy may see."""
+        return PushTimes(self.heard, self.interval_s, self.n_steps)
 
 
 def tracked(old: float, new: float) -> float:

@@ -25,6 +25,7 @@ from aiops.worker.client import Client
 from aiops.worker.count import whole
 from aiops.worker.machine import Move, Rule, Vector
 from aiops.worker.meter import Meter
+from aiops.worker.pace import pace_of
 from aiops.worker.ticket import Snapshot
 
 log = logging.getLogger("aiops.worker")
@@ -91,7 +92,10 @@ class Link:
             raise
         self._x = snapshot.flat
         self._load()
-        self._flight = Flight(self._thread, client, self._machine, np.empty_like(self._x))
+        # Under ESync the server is asked how long a round is.
+        self._pace = pace_of(client.policy, snapshot.version)
+        out = np.empty_like(self._x)
+        self._flight = Flight(self._thread, client, self._machine, out, pace=self._pace)
         self._since = time.perf_counter()
         self.meter = Meter(self._since)
         # A script that forgets to close still says goodbye, or a blocking round would wait for its lease.
@@ -127,7 +131,7 @@ class Link:
 
         Overlapped: adopts the model if a new one has come, pushes the progress, and returns without waiting for
         the network (unless the server set a largest number of steps, and it is reached). Blocking: every H-th call
-        pushes and waits for the merged model.
+        pushes and waits for the merged model; under ESync that one after which the server says so.
 
         Args:
             n_samples: Samples in this step's batch, on this worker.
@@ -153,8 +157,14 @@ class Link:
         correction = self._machine.correction
         if correction is not None:
             self._correct(correction)
-        self.meter.stepped(self._since, time.perf_counter())
-        adopted = self._boundary(self._machine.stepped(n_samples=samples, loss=loss))
+        now = time.perf_counter()
+        self.meter.stepped(self._since, now)
+        move = self._machine.stepped(n_samples=samples, loss=loss)
+        if self._pace is not None:
+            move = self._pace.stepped(now - self._since, now)
+        adopted = self._boundary(move)
+        if self._pace is not None and not self.done:
+            self._flight.ask(self._pace)
         self._since = time.perf_counter()
         return adopted
 
@@ -238,6 +248,8 @@ class Link:
         else:
             self._machine.adopt(self._x)
             self._load()
+            if self._pace is not None:
+                self._pace.enter(self._machine.version, self._machine.max_steps)
         return True
 
     # Gather the live parameters, let the machine take the progress out and merge, and send it off.
