@@ -63,7 +63,9 @@ def accuracy(runs: Runs, scenario: Scenario, path: Path, *, title: str = "") -> 
         axis.set_xlim(0.0, end * 1.02)
         best = max((r.best_accuracy for records in runs.values() for r in records), default=1.0)
         axis.set_ylim(max(0.0, scenario.target - BELOW), max(best, scenario.target) + 0.02)
-        axis.set_xlabel("seconds of training")
+        n_seeds = max((len(records) for records in runs.values()), default=1)
+        spread = f"; lines are medians of {n_seeds} seeds, bands all of them" if n_seeds > 1 else ""
+        axis.set_xlabel(f"seconds of training{spread}; a mark is a run at its target")
         axis.set_ylabel("test accuracy of the global model")
         axis.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axis.grid(axis="y", color="#EEEEEE")
