@@ -156,6 +156,11 @@ class ServerConfig:
         rules = self._all_rules()
         return None if rules == Rules(Mean(), Sgd()) and self.down.wire_id == DENSE else rules
 
+    @property
+    def needs_data(self) -> bool:
+        """Whether weights look at how many training samples a worker has, which every push then has to say."""
+        return combination.needs_data(self.weights)
+
     def _all_rules(self) -> Rules:
         return Rules(self.aggregation, self.optimizer, self.compensation)
 

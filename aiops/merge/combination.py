@@ -19,6 +19,7 @@ _FRESH = PushView(
     base=Version(0),
     staleness=0,
     n_samples=32,
+    n_data=32,
     n_steps=1,
     loss=1.0,
     arrived=0.0,

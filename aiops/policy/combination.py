@@ -9,7 +9,7 @@ from aiops.errors import ConfigError
 from aiops.policy.base import PushView, QueriedWork, SyncPolicy, WeightRule, WorkPolicy
 from aiops.policy.dssp import DynamicStaleSynchronous
 from aiops.policy.sync import Asynchronous, Buffered, Bulk, StaleSynchronous
-from aiops.policy.weight import ByStaleness, BySteps, Hinge, Normalized, Product
+from aiops.policy.weight import ByData, ByStaleness, BySteps, Hinge, Normalized, Product
 from aiops.policy.work import FillTheSync, Fixed, UntilModel
 from aiops.types import Version, WorkerId
 
@@ -20,6 +20,7 @@ _TWINS = tuple(
         base=Version(0),
         staleness=0,
         n_samples=32,
+        n_data=32,
         n_steps=1,
         loss=1.0,
         arrived=0.0,
@@ -42,7 +43,7 @@ def check_weights(sync: SyncPolicy, weights: WeightRule) -> None:
                 what, or_else = ("buffer", "")
             raise ConfigError(
                 f"weights {weights!r} give two equal pushes of a {what} {total:g} in all, not 1: "
-                f"multiply one share (uniform, by_samples, by_steps) by factors{or_else}"
+                f"multiply one share (uniform, by_samples, by_data, by_steps) by factors{or_else}"
             )
     if isinstance(sync, Buffered) and _hides_staleness(weights):
         raise ConfigError(
@@ -66,6 +67,11 @@ def _check_single_pushes(weights: WeightRule) -> None:
             "normalized makes the weight of a single push 1 whatever its staleness, and without "
             "bulk sync there is one push at a time: use the staleness rule without normalized"
         )
+
+
+def needs_data(weights: WeightRule) -> bool:
+    """Return whether a rule looks at how many training samples a worker has."""
+    return any(isinstance(rule, ByData) for rule in _walk(weights))
 
 
 def _hides_staleness(weights: WeightRule) -> bool:

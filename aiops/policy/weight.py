@@ -49,6 +49,19 @@ class BySamples:
 
 
 @dataclass(frozen=True, slots=True)
+class ByData:
+    """Shares by the size of the workers' data (n_k / n of McMahan et al., 2017, and of ESync); sums to 1.
+
+    It differs from :class:`BySamples` where workers do other than whole epochs: in rounds of so many steps, or of so
+    long a time, a worker counts for the data it stands for, however much of it was used in this round.
+    """
+
+    def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
+        """Return n_i / sum(n), where n_i is the number of training samples that the sender of push i has."""
+        return _shares([float(push.n_data) for push in pushes])
+
+
+@dataclass(frozen=True, slots=True)
 class BySteps:
     """FedNova's normalized averaging (Wang et al., 2020): fast workers do not pull the model to their data.
 
@@ -175,6 +188,11 @@ def uniform() -> Uniform:
 def by_samples() -> BySamples:
     """Return the mean over training samples, n_i / sum(n)."""
     return BySamples()
+
+
+def by_data() -> ByData:
+    """Return the mean over the workers' data, n_i / sum(n); every worker has to say how much it has."""
+    return ByData()
 
 
 def by_steps(shares: WeightRule | None = None) -> BySteps:

@@ -79,6 +79,7 @@ def pushed(worker: WorkerId, handle: Handle, message: Push) -> Pushed:
         loss=message.loss,
         step_s=message.step_s,
         sync_s=message.sync_s,
+        n_data=message.n_data,
     )
 
 

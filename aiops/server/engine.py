@@ -49,6 +49,7 @@ class Engine:
         weights: What each push of a round is worth.
         work: How much each worker computes.
         min_workers: No round closes before so many workers have pushed at least once.
+        needs_data: Whether ``weights`` look at how many training samples a worker has.
         version: Rounds closed.
         started: Whether ``min_workers`` was reached.
     """
@@ -57,6 +58,7 @@ class Engine:
     weights: WeightRule
     work: WorkPolicy
     min_workers: int = 1
+    needs_data: bool = False
     version: Version = field(default=Version(0))
     started: bool = False
     _roster: Roster = field(default_factory=Roster)
@@ -181,12 +183,18 @@ class Engine:
             n_steps=push.n_steps,
             loss=push.loss,
             arrived=now,
+            n_data=push.n_data,
         )
 
     def _objection(self, push: Pushed) -> Refused | None:
         member = self._roster.get(push.worker)
         if member is None:
             return NotMember(f"worker {push.worker} is not a member, its lease has ended")
+        if self.needs_data and not push.n_data:
+            return Refused(
+                f"weights {self.weights!r} need to know how many training samples a worker has, and worker "
+                f"{push.worker} says 0: give n_data to connect() or attach()"
+            )
         if push.base > self.version:
             return Refused(f"push starts from version {push.base}, the server is at {self.version}")
         active = push.worker in self._roster.clocks

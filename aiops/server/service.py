@@ -83,6 +83,7 @@ class Service:
         self.engine = make_engine(
             config.sync, config.weights, config.work, min_workers=config.min_workers
         )
+        self.engine.needs_data = config.needs_data
         self.members = Members(lease_s=config.lease_s)
         self.store = Store(
             self.pool,

@@ -18,6 +18,7 @@ from aiops.policy.place import by_bytes
 from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 from aiops.policy.table import SYNC, WEIGHTS, WORK
 from aiops.policy.weight import (
+    by_data,
     by_samples,
     by_staleness,
     by_steps,
@@ -55,6 +56,7 @@ WORK_POLICIES = [
 WEIGHT_RULES = [
     (uniform, 1.0),
     (by_samples, 1.0),
+    (by_data, 1.0),
     (by_steps, 1.0),
     (lambda: by_steps(by_samples()), 1.0),
     (constant, None),
@@ -84,6 +86,7 @@ def push(worker, *, n_samples=32, n_steps=4, staleness=0, loss=math.nan):
         n_steps=n_steps,
         loss=loss,
         arrived=0.5 * worker,
+        n_data=640,
     )
 
 
