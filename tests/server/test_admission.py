@@ -200,7 +200,9 @@ async def test_nonsense_measurements_do_no_harm(hand, times):
 async def test_weights_by_data_refuse_a_worker_that_does_not_say_how_much_it_has():
     start = {"w": np.zeros(1, np.float32)}
     async with (
-        Cluster(params=start, min_workers=2, sync="bulk:0", weights="by_data") as house,
+        Cluster(
+            params=start, min_workers=2, sync="bulk:0", work="fixed:1", weights="by_data"
+        ) as house,
         house.worker("a") as a,
         house.worker("b") as b,
     ):
