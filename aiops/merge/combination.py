@@ -100,6 +100,19 @@ def check_mean(aggregation: Aggregation, optimizer: ServerOptimizer) -> None:
             )
 
 
+def check_folded(aggregation: Aggregation) -> None:
+    """Refuse an aggregation that looks at single pushes, where their sum is all that is kept.
+
+    Raises:
+        ConfigError: It is one.
+    """
+    if not isinstance(aggregation, Mean):
+        raise ConfigError(
+            f"fold 'arrival' keeps the sum of the pushes alone, and aggregation {aggregation.name!r} compares "
+            "them: use fold 'ordered', or aggregation mean"
+        )
+
+
 def check_compensation(
     compensation: Compensation, sync: SyncPolicy, weights: WeightRule, work: WorkPolicy
 ) -> None:

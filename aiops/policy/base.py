@@ -176,6 +176,21 @@ class WeightRule(Protocol):
         """Return one weight >= 0 per push, in the order given; all zero means that nothing can be merged."""
 
 
+@runtime_checkable
+class FoldableRule(WeightRule, Protocol):
+    """A weight rule whose weights are a number of each push's own times one factor of the whole update.
+
+    So a push can be added to a sum when it comes: ``rule(pushes)[i]`` is ``raw(pushes[i]) * scale(pushes)``, but for
+    rounding.
+    """
+
+    def raw(self, push: PushView) -> float:
+        """Return what a push weighs by itself, >= 0."""
+
+    def scale(self, pushes: Sequence[PushView]) -> float:
+        """Return what all raw weights of an update are multiplied by, >= 0."""
+
+
 class WorkPolicy(Protocol):
     """How much does each worker compute before it synchronizes?"""
 

@@ -6,7 +6,14 @@ import math
 from collections.abc import Iterator
 
 from aiops.errors import ConfigError
-from aiops.policy.base import PushView, QueriedWork, SyncPolicy, WeightRule, WorkPolicy
+from aiops.policy.base import (
+    FoldableRule,
+    PushView,
+    QueriedWork,
+    SyncPolicy,
+    WeightRule,
+    WorkPolicy,
+)
 from aiops.policy.dssp import DynamicStaleSynchronous
 from aiops.policy.sync import Asynchronous, Buffered, Bulk, StaleSynchronous
 from aiops.policy.weight import ByData, ByStaleness, BySteps, Hinge, Normalized, Product
@@ -150,6 +157,25 @@ def check_members(sync: SyncPolicy, *, max_members: int) -> None:
             f"buffered waits for {sync.size} pushes and there are at most {max_members} workers, so that "
             "some would have to push twice: use a smaller size, or raise max_members"
         )
+
+
+def check_fold(sync: SyncPolicy, weights: WeightRule) -> None:
+    """Refuse to add pushes to a round's sum as they come where there are no rounds, or weights are not known by then.
+
+    Raises:
+        ConfigError: They do not go together.
+    """
+    if not isinstance(sync, Bulk):
+        raise ConfigError(
+            f"fold 'arrival' adds the pushes of a bulk round as they come, and sync {sync!r} holds no round "
+            "of all workers: use sync bulk, or fold 'ordered'"
+        )
+    for rule in _walk(weights):
+        if not isinstance(rule, FoldableRule):
+            raise ConfigError(
+                f"fold 'arrival' needs each push's own weight before the others have come, and {rule!r} has no "
+                "'raw' and 'scale': use another rule, or fold 'ordered'"
+            )
 
 
 def check_drift(

@@ -94,11 +94,23 @@ Event: TypeAlias = Joined | Left | Pushed | Merged | MergeFailed
 # -- actions --
 
 
+class Fold(msgspec.Struct, frozen=True):
+    """Add ``weight * push`` to the sum of the open round, of which it may be the ``first``; its payload can go then."""
+
+    handle: Handle
+    weight: float
+    first: bool
+
+
 class Merge(msgspec.Struct, frozen=True):
-    """Add ``sum weight * push`` to the parameters and publish them; then report Merged or MergeFailed."""
+    """Add ``sum weight * push`` to the parameters and publish them; then report Merged or MergeFailed.
+
+    With a ``scale``, the pushes were folded, and the sum is ``scale`` times what they were folded into.
+    """
 
     handles: tuple[Handle, ...]
     weights: tuple[float, ...]
+    scale: float | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -145,4 +157,4 @@ class Drop(msgspec.Struct, frozen=True):
     error: Refused
 
 
-Action: TypeAlias = Merge | Answer | Decline | Advise | Drop
+Action: TypeAlias = Fold | Merge | Answer | Decline | Advise | Drop

@@ -130,6 +130,50 @@ def test_weights(rule, views, weights):
     assert list(rule(views)) == pytest.approx(weights, rel=1e-15)
 
 
+# What a push weighs by itself, and the factor that makes the weights above of it.
+@pytest.mark.parametrize(
+    ("rule", "views", "raw", "scale"),
+    [
+        pytest.param(uniform(), pushes([1, 5, 9]), [1, 1, 1], 1 / 3, id="plain mean"),
+        pytest.param(by_samples(), pushes([1, 3, 4]), [1, 3, 4], 1 / 8, id="shares of samples"),
+        # tau = 8/3 over R = 3 shares.
+        pytest.param(by_steps(), pushes(steps=[1, 2, 5]), [1, 0.5, 0.2], 8 / 9, id="fednova"),
+        pytest.param(
+            by_steps(), pushes(steps=[0, 3, 6]), [0, 1 / 3, 1 / 6], 1, id="an idle worker"
+        ),
+        # tau = (1*2 + 3*4) / 4 = 3.5 over R = 4 samples.
+        pytest.param(
+            by_steps(by_samples()),
+            pushes(samples=[1, 3], steps=[2, 4]),
+            [0.5, 0.75],
+            0.875,
+            id="fednova by samples",
+        ),
+        pytest.param(constant(), pushes(staleness=[0, 7]), [1, 1], 1, id="constant"),
+        pytest.param(by_staleness(1), pushes(staleness=[0, 3]), [1, 0.25], 1, id="polynomial"),
+        pytest.param(hinge(1, 2), pushes(staleness=[2, 3]), [1, 0.5], 1, id="hinge"),
+        pytest.param(
+            product(by_samples(), by_staleness(1)),
+            pushes(samples=[1, 3], staleness=[1, 2]),
+            [0.5, 1],
+            0.25,
+            id="share times factor",
+        ),
+        pytest.param(
+            normalized(product(by_samples(), by_staleness(1))),
+            pushes(samples=[1, 3], staleness=[1, 2]),
+            [0.5, 1],
+            1 / 1.5,
+            id="scaled product",
+        ),
+        pytest.param(by_samples(), pushes([0, 0]), [0, 0], 0, id="no sample at all"),
+    ],
+)
+def test_raw_weights_and_their_scale(rule, views, raw, scale):
+    assert [rule.raw(view) for view in views] == pytest.approx(raw, rel=1e-15)
+    assert rule.scale(views) == pytest.approx(scale, rel=1e-15)
+
+
 def test_fednova_counts_every_step_alike():
     # With plain SGD an update is about M_i steps long, so w_i * M_i must be the share times one common length.
     views = pushes(samples=[2, 3, 5], steps=[1, 10, 100])
