@@ -106,7 +106,7 @@ async def _search(
     from aiops.lab.tune import tune as search
 
     def tell(point: Method, record: Record) -> None:
-        view.told(record, ", ".join(f"{k} {v:g}" for k, v in point.numbers().items()))
+        view.told(record, point.told())
 
     async with Fleet(processes, data_root=root) as fleet:
         for method in scenario.chosen:

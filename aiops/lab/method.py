@@ -17,7 +17,8 @@ from aiops.policy.preset import PRESETS, preset
 from aiops.policy.table import unknown
 
 Setting = str | int | float | bool
-Number = int | float
+# A text stands for settings that only go together, such as "64,32" of fragments and their steps.
+Number = int | float | str
 
 # Connections beside the workers': who looks at the model from outside.
 OBSERVERS = 8
@@ -32,7 +33,7 @@ class Method(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         lr: Learning rate of every worker's local SGD.
         settings: Settings of the server in place of the preset's; a text may hold ``{name}``, which ``values`` or the
             tuner fills in.
-        values: Numbers for the names in ``settings``.
+        values: Numbers, or texts, for the names in ``settings``.
         grid: What the tuner tries, by name; "lr" is the learning rate.
     """
 
@@ -61,8 +62,8 @@ class Method(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if not numbers:
                 raise ConfigError(f"{who} has an empty grid for {name!r}")
         for lr in (self.lr, *self.grid.get("lr", ())):
-            if not 0 < lr < math.inf:
-                raise ConfigError(f"{who} has a learning rate of {lr:g}, it must be > 0 and finite")
+            if isinstance(lr, str) or not 0 < lr < math.inf:
+                raise ConfigError(f"{who} has a learning rate of {lr}, it must be > 0 and finite")
 
     def spec(self) -> dict[str, Any]:
         """Return the server's settings, as for ``ServerConfig.parse``.
@@ -113,6 +114,13 @@ class Method(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Return what was chosen for the names of the grid."""
         chosen = {**self._firsts(), **self.values, "lr": self.lr}
         return {name: chosen[name] for name in self.grid}
+
+    def told(self) -> str:
+        """Return the same for people."""
+        return ", ".join(
+            f"{name} {value}" if isinstance(value, str) else f"{name} {value:g}"
+            for name, value in self.numbers().items()
+        )
 
     # Until something is chosen, each name stands for the first number of its grid.
     def _firsts(self) -> dict[str, Number]:

@@ -117,7 +117,7 @@ def tuned_table(tuned: Sequence[Tuned], seeds: Sequence[int]) -> Iterator[str]:
     width = max(12, *(len(one.method.label) for one in tuned))
     yield f"{'':<{width}}  {'points':>6}  {'s to target':>12}  best numbers"
     for one in tuned:
-        numbers = ", ".join(f"{name} {value:g}" for name, value in one.method.numbers().items())
+        numbers = one.method.told()
         time = "not reached" if one.time_s is None else _number(one.time_s)
         edge = f"  ({' and '.join(one.edges)} at the edge)" if one.edges else ""
         yield (

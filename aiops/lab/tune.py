@@ -66,12 +66,12 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def edges(self) -> tuple[str, ...]:
         """Names whose best number is the smallest or the largest that was tried: a wider grid may have a better one."""
-        chosen = self.method.numbers()
-        return tuple(
-            name
-            for name, numbers in self.method.grid.items()
-            if min(numbers) < max(numbers) and chosen[name] in (min(numbers), max(numbers))
-        )
+        chosen, edges = self.method.numbers(), []
+        for name, tried in self.method.grid.items():
+            numbers = [number for number in tried if not isinstance(number, str)]
+            if len(set(numbers)) > 1 and chosen[name] in (min(numbers), max(numbers)):
+                edges.append(name)
+        return tuple(edges)
 
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True):
