@@ -20,7 +20,7 @@ from aiops.errors import ConfigError
 from aiops.merge import table as merges
 from aiops.merge.aggregation import Mean, mean
 from aiops.merge.base import Aggregation, Compensation, Rules, ServerOptimizer
-from aiops.merge.combination import check_mean, check_rules
+from aiops.merge.combination import check_folded, check_mean, check_rules
 from aiops.merge.optimizer import Sgd, sgd
 from aiops.policy import combination
 from aiops.policy import table as policies
@@ -40,6 +40,7 @@ SYNC, WEIGHTS, WORK, CODEC = policies.SYNC, policies.WEIGHTS, policies.WORK, cod
 AGGREGATION, OPTIMIZER, COMPENSATION = merges.AGGREGATION, merges.OPTIMIZER, merges.COMPENSATION
 BootstrapName = Literal["fixed", "authors"]
 DriftName = Literal["off", "infer"]
+FoldName = Literal["ordered", "arrival"]
 # A control message is at most 64 KiB and must always pass.
 _SMALLEST_FRAME_BYTES = 64 * 1024
 
@@ -69,6 +70,7 @@ class ServerSpec(TypedDict, total=False):
     optimizer: str | ServerOptimizer
     down: str | Codec
     compensation: str | Compensation | None
+    fold: FoldName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,10 @@ class ServerConfig:
         down: How what a round changes travels to the workers, under bulk sync: with another codec than dense the model
             is what they make of it, and what the codec leaves behind goes into the next round.
         compensation: What a late push is corrected by, without bulk sync; the server then keeps what it started from.
+        fold: When the pushes of a bulk round are added up. "ordered": when it closes, in worker order, so that the
+            result is the same bit for bit whoever was first; until then each is held, a model's size per worker.
+            "arrival": each when it has come, in that order, and its memory is given back, so that what a server
+            holds does not depend on the number of its workers (but for what is on its way in).
     """
 
     sync: SyncPolicy = field(default_factory=bulk)
@@ -132,6 +138,7 @@ class ServerConfig:
     optimizer: ServerOptimizer = field(default_factory=sgd)
     down: Codec = field(default_factory=dense)
     compensation: Compensation | None = None
+    fold: FoldName = "ordered"
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -146,6 +153,9 @@ class ServerConfig:
         )
         if self.down.wire_id != DENSE:
             combination.check_down(self.sync, self.down.name)
+        if self.fold == "arrival":
+            combination.check_fold(self.sync, self.weights)
+            check_folded(self.aggregation)
         if self.drift != "off":
             self._check_drift()
             check_mean(self.aggregation, self.optimizer)
@@ -155,6 +165,11 @@ class ServerConfig:
         """How rounds become parameters; None where that is the weighted sum, added: kernels of its own do it."""
         rules = self._all_rules()
         return None if rules == Rules(Mean(), Sgd()) and self.down.wire_id == DENSE else rules
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether weights look at how many training samples a worker has, which every push then has to say."""
+        return combination.needs_data(self.weights)
 
     def _all_rules(self) -> Rules:
         return Rules(self.aggregation, self.optimizer, self.compensation)
@@ -194,7 +209,12 @@ class ServerConfig:
                     f"{name} is {value!r}, it must be a policy object with {missing[0]!r} "
                     "(ServerConfig.parse makes them of texts)"
                 )
-        names = (("merge", MergeName), ("bootstrap", BootstrapName), ("drift", DriftName))
+        names = (
+            ("merge", MergeName),
+            ("bootstrap", BootstrapName),
+            ("drift", DriftName),
+            ("fold", FoldName),
+        )
         for name, known in names:
             if getattr(self, name) not in get_args(known):
                 unknown(name, str(getattr(self, name)), dict.fromkeys(get_args(known)))

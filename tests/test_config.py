@@ -77,6 +77,7 @@ def test_every_preset_makes_a_server(name):
             {"weights": product(by_samples(), by_staleness(0.5)), "codec": topk(0.01)},
         ),
         ({"work": "fixed:10"}, {"work": fixed(10)}),
+        ({"fold": "arrival"}, {"fold": "arrival"}),
         (
             {"sync": "buffered:4,20", "max_members": 4},
             {"sync": buffered(4, 20), "max_members": 4},
@@ -190,6 +191,8 @@ def test_good_specs(spec, settings):
         ({"work": "fixed:10", "merge": "carry"}, "merge 'carry' keeps what a worker does while"),
         ({"work": "fixed:1", "bootstrap": "authors"}, "bootstrap 'authors' is about the first"),
         ({"sync": "bulk:0"}, "merges no push that is 1 round old"),
+        ({"fold": "arival"}, "unknown fold 'arival', known are ordered, arrival, did you mean"),
+        ({"fold": "arrival", "sync": "ssp:3"}, "holds no round of all workers: use sync bulk, or"),
         (
             {"sync": "buffered:5", "max_members": 4},
             "buffered waits for 5 pushes and there are at most",
@@ -298,5 +301,5 @@ def test_the_name_tables():
         *["topk_fp32", "topk_fp16", "topk_bf16", "topk_int8"],
     ]
     assert set(WEIGHTS) == {
-        "uniform", "by_samples", "by_steps", "constant", "by_staleness", "hinge",
+        "uniform", "by_samples", "by_data", "by_steps", "constant", "by_staleness", "hinge",
     }  # fmt: skip

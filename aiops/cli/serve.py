@@ -19,7 +19,7 @@ from aiops.api.serving import serve as make_server
 from aiops.cli.run import Signals, run
 from aiops.cli.secure import files
 from aiops.cli.tensors import check_place, load, save
-from aiops.config import CODEC, BootstrapName, DriftName, ServerConfig, preset
+from aiops.config import CODEC, BootstrapName, DriftName, FoldName, ServerConfig, preset
 from aiops.errors import ConfigError
 from aiops.policy.preset import PRESETS
 from aiops.sync.thread import LOOPS, LoopName
@@ -88,6 +88,11 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
 @click.option("--proximal", type=float, help="Hold local steps near the model: FedProx's mu.")
 @click.option(
     "--bootstrap", type=click.Choice(get_args(BootstrapName)), help="Overlap: first push."
+)
+@click.option(
+    "--fold",
+    type=click.Choice(get_args(FoldName)),
+    help="Add a bulk round's pushes when it closes, or each as it comes, which needs no memory per worker.",
 )
 @click.option("--server-lr", type=float, help="What a merged update is multiplied by.")
 @click.option(

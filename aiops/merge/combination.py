@@ -19,6 +19,7 @@ _FRESH = PushView(
     base=Version(0),
     staleness=0,
     n_samples=32,
+    n_data=32,
     n_steps=1,
     loss=1.0,
     arrived=0.0,
@@ -97,6 +98,19 @@ def check_mean(aggregation: Aggregation, optimizer: ServerOptimizer) -> None:
                 f"drift correction reads the workers' mean progress from the model's change, and {kind} "
                 f"{rule.name!r} makes another one of it: use aggregation mean and optimizer sgd, or drift 'off'"
             )
+
+
+def check_folded(aggregation: Aggregation) -> None:
+    """Refuse an aggregation that looks at single pushes, where their sum is all that is kept.
+
+    Raises:
+        ConfigError: It is one.
+    """
+    if not isinstance(aggregation, Mean):
+        raise ConfigError(
+            f"fold 'arrival' keeps the sum of the pushes alone, and aggregation {aggregation.name!r} compares "
+            "them: use fold 'ordered', or aggregation mean"
+        )
 
 
 def check_compensation(

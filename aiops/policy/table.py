@@ -30,6 +30,7 @@ SYNC: dict[str, Factory] = {
 WEIGHTS: dict[str, Factory] = {
     "uniform": weight.uniform,
     "by_samples": weight.by_samples,
+    "by_data": weight.by_data,
     "by_steps": weight.by_steps,
     "constant": weight.constant,
     "by_staleness": weight.by_staleness,

@@ -5,7 +5,7 @@ Whatever a push could be refused for without looking at other pushes is decided 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from aiops.codec.base import Codec
 from aiops.errors import NotFinite, Refused, ShapeMismatch, UnknownKey
@@ -79,7 +79,15 @@ def pushed(worker: WorkerId, handle: Handle, message: Push) -> Pushed:
         loss=message.loss,
         step_s=message.step_s,
         sync_s=message.sync_s,
+        n_data=message.n_data,
     )
+
+
+def note_steps(pushes: Sequence[AdmittedPush], weights: Sequence[float], gain: float) -> None:
+    """Tell pushes that are merged together by how many mean local steps that moves the version."""
+    steps = [weight * push.message.n_steps for push, weight in zip(pushes, weights, strict=True)]
+    for push in pushes:
+        push.moved_steps = gain * sum(steps)
 
 
 def check_parts(

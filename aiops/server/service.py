@@ -81,8 +81,13 @@ class Service:
         self.counters: Counter[str] = Counter()
         self.pool = BufferPool()
         self.engine = make_engine(
-            config.sync, config.weights, config.work, min_workers=config.min_workers
+            config.sync,
+            config.weights,
+            config.work,
+            min_workers=config.min_workers,
+            fold=config.fold == "arrival",
         )
+        self.engine.needs_data = config.needs_data
         self.members = Members(lease_s=config.lease_s)
         self.store = Store(
             self.pool,

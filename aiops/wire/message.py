@@ -109,6 +109,7 @@ class Push(Message, frozen=True):
     """An update; ``parts`` TENSOR frames follow, one per key. ``want`` asks for the model in return.
 
     ``holds`` is the newest version that the worker has a copy of, so that the answer may say what has changed since.
+    ``n_data`` is how many training samples the worker has at all, 0 where it does not say.
     """
 
     sequence: Count
@@ -122,6 +123,7 @@ class Push(Message, frozen=True):
     step_s: float = 0.0
     sync_s: float = 0.0
     holds: Count | None = None
+    n_data: Count = 0
 
 
 class Pull(Message, frozen=True):

@@ -43,6 +43,7 @@ class FlatClient:
     Attributes:
         version: Version of the newest parameters received.
         clock: Local steps pushed so far.
+        n_data: Training samples that this worker has, told with every push; 0 where it does not say.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class FlatClient:
     ) -> None:
         self.version = Version(0)
         self.clock = 0
+        self.n_data = 0
         self._make_link = make_link
         self._make_codec = make_codec
         self._lanes = lanes
@@ -209,6 +211,7 @@ class FlatClient:
             want=want,
             step_s=step_s,
             sync_s=sync_s,
+            n_data=_count("n_data", self.n_data),
         )
         ticket = self._pusher.put(
             table,
