@@ -287,7 +287,7 @@ class Merger:
         for push in pushes:
             push.member.merged += 1
             self._give_back(push)
-            if not service.engine.is_member(push.member.worker):
+            if service.store.ruled and not service.engine.is_member(push.member.worker):
                 service.store.left(push.member.worker)
         service.counters["pushes_merged"] += len(pushes)
         self.feed(Merged())
