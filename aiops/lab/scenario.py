@@ -10,14 +10,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import msgspec
 
 from aiops.errors import ConfigError
 from aiops.lab.method import Method, get
-
-T = TypeVar("T")
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Nonnegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -193,11 +191,10 @@ class Scenario(_Table, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_workers()
-        for one, other in itertools.pairwise(self.changes):
-            if other.at_s < one.at_s:
+        for one, other in itertools.pairwise(change.at_s for change in self.changes):
+            if other < one:
                 raise ConfigError(
-                    f"change at {other.at_s:g} s stands behind one at {one.at_s:g} s, "
-                    "they must be in order of time"
+                    f"change at {other:g} s stands behind one at {one:g} s, they must be in order of time"
                 )
         if self.eval_s > self.budget_s:
             raise ConfigError(f"eval_s is {self.eval_s:g}, budget_s only {self.budget_s:g}")
@@ -209,9 +206,7 @@ class Scenario(_Table, frozen=True):
             )
         labels = [method.label for method in self.chosen]
         if len(set(labels)) < len(labels):
-            raise ConfigError(
-                f"two methods are called {_twice(labels)!r}, give one of them another label"
-            )
+            raise ConfigError(f"two methods are called {_twice(labels)!r}, rename one of them")
 
     def _check_workers(self) -> None:
         count = self.workers.count
@@ -254,7 +249,7 @@ class Scenario(_Table, frozen=True):
         )
 
 
-def _twice(values: Sequence[T]) -> T:
+def _twice(values: Sequence[object]) -> object:
     return next(value for at, value in enumerate(values) if value in values[:at])
 
 
@@ -287,10 +282,9 @@ def only(scenario: Scenario, labels: Sequence[str]) -> Scenario:
     if not labels:
         return scenario
     by_label = {method.label: method for method in scenario.chosen}
-    for label in labels:
-        if label not in by_label:
-            known = ", ".join(by_label)
-            raise ConfigError(f"scenario {scenario.name!r} has no method {label!r}, only {known}")
+    for label in {*labels} - {*by_label}:
+        known = ", ".join(by_label)
+        raise ConfigError(f"scenario {scenario.name!r} has no method {label!r}, only {known}")
     return msgspec.structs.replace(scenario, methods=tuple(by_label[label] for label in labels))
 
 
