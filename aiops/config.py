@@ -27,7 +27,7 @@ from aiops.policy.sync import StaleSynchronous, bulk
 from aiops.policy.table import MergeName as MergeName
 from aiops.policy.table import unknown
 from aiops.policy.weight import by_samples
-from aiops.policy.work import until_model
+from aiops.policy.work import Fragments, until_model
 from aiops.url import check_token
 
 SYNC, WEIGHTS, WORK, CODEC = policies.SYNC, policies.WEIGHTS, policies.WORK, codecs.CODEC
@@ -118,7 +118,17 @@ class ServerConfig:
         self._check_sizes()
         check_weights(self.sync, self.weights)
         check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
-        self._check_drift()
+        self._check_corrections()
+
+    @property
+    def fragments(self) -> int:
+        """Fragments that the model goes in, one a round; 0 where it goes whole."""
+        return self.work.count if isinstance(self.work, Fragments) else 0
+
+    @property
+    def delay(self) -> int:
+        """Local steps between the push of a fragment and the adoption of its answer."""
+        return self.work.delay if isinstance(self.work, Fragments) else 0
 
     @classmethod
     def parse(cls, **spec: Unpack[ServerSpec]) -> Self:
@@ -181,7 +191,19 @@ class ServerConfig:
                 f"lease_s = {self.lease_s:g}, or one lost heartbeat ends a lease"
             )
 
-    def _check_drift(self) -> None:
+    def _check_corrections(self) -> None:
+        sparse = isinstance(self.codec, TopK | CodedTopK)
+        if self.fragments:
+            if self.proximal > 0:
+                raise ConfigError(
+                    f"proximal is {self.proximal:g}, which holds steps near the whole newest model, and work "
+                    f"{self.work!r} has none: use work until_model or fixed, or proximal 0"
+                )
+            if sparse:
+                raise ConfigError(
+                    f"codec {self.codec.name!r} keeps what it does not send for the next push, and work {self.work!r} "
+                    "pushes that again by itself: use dense, fp16, bf16 or int8"
+                )
         if self.drift == "off":
             return
         check_drift(
@@ -192,7 +214,7 @@ class ServerConfig:
             beta=self.beta,
             bootstrap=self.bootstrap,
         )
-        if isinstance(self.codec, TopK | CodedTopK):
+        if sparse:
             raise ConfigError(
                 f"drift {self.drift!r} reads the workers' mean progress from the model's change, of which codec "
                 f"{self.codec.name!r} sends a few values late: use dense, fp16, bf16 or int8, or drift 'off'"

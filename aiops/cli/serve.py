@@ -72,7 +72,10 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
 @click.option(
     "--weights", help="What a push weighs: by_samples, uniform, by_staleness:0.5, a*b, ..."
 )
-@click.option("--work", help="Local steps between pushes: until_model:1,50 (overlap) or fixed:10.")
+@click.option(
+    "--work",
+    help="Local steps between pushes: until_model:1,50 (overlap), fixed:10, fragments:4,100,5.",
+)
 @click.option(
     "--codec", help=f"How updates travel: {', '.join(CODEC)}; topk with a density, topk:0.01."
 )

@@ -9,7 +9,7 @@ from aiops.errors import ConfigError
 from aiops.policy.base import PushView, SyncPolicy, WeightRule, WorkPolicy
 from aiops.policy.sync import Asynchronous, Bulk, StaleSynchronous
 from aiops.policy.weight import ByStaleness, BySteps, Hinge, Normalized, Product
-from aiops.policy.work import Fixed, UntilModel
+from aiops.policy.work import Fixed, Fragments, UntilModel
 from aiops.types import Version, WorkerId
 
 # Two workers that did the same; any share gives them a half each.
@@ -81,7 +81,9 @@ def check_work(sync: SyncPolicy, work: WorkPolicy, *, merge: str, bootstrap: str
     Raises:
         ConfigError: They do not go together.
     """
-    if not work.overlap:
+    if isinstance(work, Fragments):
+        _check_fragments(sync, work, merge=merge, bootstrap=bootstrap)
+    elif not work.overlap:
         if merge != "reset":
             raise ConfigError(
                 f"merge {merge!r} keeps what a worker does while the model travels, and work {work!r} "
@@ -99,6 +101,23 @@ def check_work(sync: SyncPolicy, work: WorkPolicy, *, merge: str, bootstrap: str
         )
     if isinstance(sync, StaleSynchronous):
         _check_bound(sync.bound, work)
+
+
+def _check_fragments(sync: SyncPolicy, work: Fragments, *, merge: str, bootstrap: str) -> None:
+    if not sync.barrier:
+        raise ConfigError(
+            f"work {work!r} takes one fragment in a round, from all workers the same, and sync {sync!r} does not "
+            "wait for them all: use sync bulk"
+        )
+    if merge != "mix":
+        raise ConfigError(
+            f"merge {merge!r} is for models that come whole, and work {work!r} takes a fragment at a time: use "
+            "merge mix:0.5"
+        )
+    if bootstrap != "fixed":
+        raise ConfigError(
+            f"bootstrap {bootstrap!r} is about NBSync's first push, and work {work!r} has none: use bootstrap 'fixed'"
+        )
 
 
 def check_drift(
@@ -124,6 +143,11 @@ def check_drift(
         raise ConfigError(
             f"drift correction needs the mean progress per local step, and weights {weights!r} count fast "
             "workers' steps for more: use by_steps, or drift 'off'"
+        )
+    if isinstance(work, Fragments):
+        raise ConfigError(
+            f"drift correction needs the whole model's change, and work {work!r} takes a fragment at a time: use "
+            "work until_model or fixed, or drift 'off'"
         )
     if bootstrap != "fixed":
         raise ConfigError(

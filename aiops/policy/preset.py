@@ -36,6 +36,12 @@ PRESETS: dict[str, PolicySpec] = {
     "asp": PolicySpec(sync="asynchronous", weights="uniform", work="fixed:1", merge="reset"),
     # The same with a bounded lead (Ho et al., 2013); 3 to 10 steps are usual.
     "ssp": PolicySpec(sync="ssp:3", weights="uniform", work="fixed:1", merge="reset"),
+    # One of four fragments every 25 local steps, its answer mixed in 5 steps later (Douillard et al., 2025).
+    "streaming-diloco": PolicySpec(
+        sync="bulk:0", weights="uniform", work="fragments:4,100,5", merge="mix:0.5"
+    ),
+    # An overlapped worker goes on from the model and its own share of its progress (Kale et al., 2025).
+    "eager": PolicySpec(sync="bulk:1", weights="uniform", work="until_model", merge="eager"),
     # FedAvg with local steps held near the model (Li et al., 2020), who tuned mu over 0.001, 0.01, 0.1 and 1.
     "fedprox": PolicySpec(
         sync="bulk:0", weights="by_samples", work="fixed:10", merge="reset", proximal=0.01

@@ -36,6 +36,7 @@ WEIGHTS: dict[str, Factory] = {
 WORK: dict[str, Factory] = {
     "fixed": work.fixed,
     "until_model": work.until_model,
+    "fragments": work.fragments,
 }
 
 # Merge rules with a number, and the name of that number.

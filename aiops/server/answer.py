@@ -14,8 +14,14 @@ if TYPE_CHECKING:
     from aiops.server.service import Service
 
 
-def send_model(service: Service, peer: Peer, request: int, taken: Taken | None = None) -> None:
-    """Send the newest model in answer to a request, which a push opened if it was ``taken``.
+def send_model(
+    service: Service,
+    peer: Peer,
+    request: int,
+    taken: Taken | None = None,
+    fragment: int | None = None,
+) -> None:
+    """Send the newest model, or a fragment of it, in answer to a request, which a push opened if it was ``taken``.
 
     Who is no member is refused, and so is everybody while there are no parameters; a peer that is gone misses it.
     """
@@ -29,18 +35,19 @@ def send_model(service: Service, peer: Peer, request: int, taken: Taken | None =
     except Refused as error:
         peer.refuse(request, error)
         return
+    keys = None if fragment is None else table.fragment(fragment, service.config.fragments)
     version, work = engine.version, engine.work_of(worker)
     model = Model(
         version=version,
         staleness=taken.staleness if taken else 0,
         n_merged=taken.n_merged if taken else 0,
-        parts=len(table.buckets),
+        parts=len(table.buckets if keys is None else keys),
         done=service.rounds is not None and version >= service.rounds,
         min_steps=work.min_steps,
         max_steps=work.max_steps,
         moved_steps=taken.moved_steps if taken else 0.0,
     )
     head = peer.session.send(Kind.MODEL, model, request=request)
-    reply = service.store.model(peer.session, request, version)
+    reply = service.store.model(peer.session, request, version, keys)
     reply.frames.insert(0, (head, ()))
     peer.queue(reply)

@@ -114,6 +114,8 @@ class Handshake:
                 bootstrap=config.bootstrap,
                 drift=config.drift,
                 proximal=config.proximal,
+                fragments=config.fragments,
+                delay=config.delay,
             ),
             version=service.engine.version,
         )

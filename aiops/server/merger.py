@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aiops.codec.base import Codec
 from aiops.errors import Busy, ConnectionLost, NotMember, Refused
-from aiops.server.admission import AdmittedPush, check_parts, pushed
+from aiops.server.admission import AdmittedPush, check_parts, misfit, pushed
 from aiops.server.answer import send_model
 from aiops.server.arrival import Arrivals
 from aiops.server.event import (
@@ -127,6 +127,8 @@ class Merger:
         if error is None and self._service.members.get(member.identity) is not member:
             # It left while the push was checked; another life may have its number by now.
             error = NotMember(f"worker {member.worker} is not a member, its lease has ended")
+        if error is None:
+            error = misfit(push, self._service)
         if error is not None:
             self._act([Decline(push, error)])
             return
@@ -160,7 +162,8 @@ class Merger:
 
     def _confirm(self, push: AdmittedPush, taken: Taken) -> None:
         if push.message.want:
-            send_model(self._service, push.peer, push.request, taken)
+            fragment = push.message.fragment
+            send_model(self._service, push.peer, push.request, taken, fragment)
         else:
             push.peer.post(Kind.ACK, Ack(taken.version, taken.staleness), push.request)
 

@@ -85,7 +85,11 @@ class Service:
         )
         self.members = Members(lease_s=config.lease_s)
         self.store = Store(
-            self.pool, shards=config.shards, bucket_bytes=config.bucket_bytes, place=place
+            self.pool,
+            shards=config.shards,
+            bucket_bytes=config.bucket_bytes,
+            place=place,
+            fragments=config.fragments,
         )
         self.peers: set[Peer] = set()
         self.ready = asyncio.Event()

@@ -28,6 +28,7 @@ class Store:
         shards: Number of partitions.
         bucket_bytes: Largest bucket.
         place: Which shard holds which key.
+        fragments: Fragments that the model goes in; 0 where it goes whole.
 
     Attributes:
         table: The agreed key table; None until the tensors are known.
@@ -36,7 +37,15 @@ class Store:
         closed: Whether they are gone again.
     """
 
-    def __init__(self, pool: BufferPool, *, shards: int, bucket_bytes: int, place: Place) -> None:
+    def __init__(
+        self,
+        pool: BufferPool,
+        *,
+        shards: int,
+        bucket_bytes: int,
+        place: Place,
+        fragments: int = 0,
+    ) -> None:
         self.table: Table | None = None
         self.shards: list[Shard] = []
         self.seeded = False
@@ -45,6 +54,7 @@ class Store:
         self._count = shards
         self._bucket_bytes = bucket_bytes
         self._place = place
+        self._fragments = fragments
 
     def agree(self, specs: Sequence[TensorSpec]) -> Table:
         """Fix the table.
@@ -53,7 +63,11 @@ class Store:
             ShapeMismatch: The tensors cannot be held.
         """
         table = build_table(
-            specs, shards=self._count, bucket_bytes=self._bucket_bytes, place=self._place
+            specs,
+            shards=self._count,
+            bucket_bytes=self._bucket_bytes,
+            place=self._place,
+            fragments=self._fragments,
         )
         self.table = table
         averaged = frozenset(Key(i) for i, bucket in enumerate(table.buckets) if bucket.averaged)
@@ -94,11 +108,15 @@ class Store:
             raise UnknownKey("the server has no parameters yet: call init first")
         return self.table
 
-    def model(self, session: Session, request: int, version: Version) -> Reply:
-        """Return the TENSOR frames of the published snapshot, one per key, with its blocks on loan."""
+    def model(
+        self, session: Session, request: int, version: Version, keys: range | None = None
+    ) -> Reply:
+        """Return the TENSOR frames of the published snapshot, one per key (all unless given), its blocks on loan."""
         reply = Reply([])
         for shard in self.shards:
             for key in shard.keys:
+                if keys is not None and key not in keys:
+                    continue
                 block = shard.lend(key)
                 head = session.tensor(
                     request,

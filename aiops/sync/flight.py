@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
 from aiops.errors import ConnectionLost, DeadlineExceeded, Refused
 from aiops.sync.thread import LoopThread
 from aiops.worker.client import Client
-from aiops.worker.machine import Overlap, Update, Vector
+from aiops.worker.machine import Update, Vector
 from aiops.worker.meter import Meter
-from aiops.worker.overlap import exchange
+from aiops.worker.step import exchange
+from aiops.worker.streaming import Machine, Streaming
 from aiops.worker.ticket import Snapshot
 
 
@@ -28,7 +29,7 @@ class Flight:
         out: Where models land, float32, shape (n,); this object's from now on.
     """
 
-    def __init__(self, thread: LoopThread, client: Client, machine: Overlap, out: Vector) -> None:
+    def __init__(self, thread: LoopThread, client: Client, machine: Machine, out: Vector) -> None:
         self._thread = thread
         self._client = client
         self._machine = machine
@@ -83,6 +84,29 @@ class Flight:
                     moved_bytes=self._client.received_bytes,
                 )
             self._arrived.clear()
+
+    def settle(self, push: Callable[[], None], timeout_s: float) -> None:
+        """Wait for what is under way, have the rest pushed, and wait for that.
+
+        Of a model in fragments the rest stays behind: its turn is another round's.
+
+        Args:
+            push: Pushes what is not pushed yet.
+            timeout_s: How long to wait in all.
+
+        Raises:
+            DeadlineExceeded: It takes longer.
+            Refused, TransportError: As :meth:`check`.
+        """
+        machine, deadline = self._machine, time.perf_counter() + timeout_s
+        if machine.under_way:
+            self.wait(deadline)
+        done = machine.mail is not None and machine.mail.done
+        if isinstance(machine, Streaming) or done or not machine.n_steps:
+            return
+        push()
+        if machine.under_way:
+            self.wait(deadline)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._flying = self._thread.submit(work)

@@ -23,8 +23,9 @@ from aiops.sync.thread import LoopThread
 from aiops.types import TensorSpec
 from aiops.worker.client import Client
 from aiops.worker.count import whole
-from aiops.worker.machine import Move, Rule, Vector
+from aiops.worker.machine import Move, Overlap, Rule, Vector
 from aiops.worker.meter import Meter
+from aiops.worker.streaming import Streaming
 from aiops.worker.ticket import Snapshot
 
 log = logging.getLogger("aiops.worker")
@@ -55,9 +56,7 @@ class Link:
         done: Whether the server says that training is over; the parameters then are the final model.
 
     Raises:
-        ConfigError: A rule is given and the server's rounds are blocking, or it does not go with the server's drift
-            correction, or the parameters are not exact enough for that, or the server has a proximal term and this
-            does not add it to steps.
+        ConfigError: The rule or the parameters do not go with what the server says.
         ConnectFailed, Rejected, ShapeMismatch, NotFinite: As :meth:`aiops.Client.init`.
     """
 
@@ -215,6 +214,8 @@ class Link:
         self._flight.check()
         if move is Move.COMPUTE:
             return False
+        if isinstance(self._machine, Streaming):
+            return self._turn(self._machine, move)
         if move is Move.WAIT:
             self._wait()
         if self._machine.mail is not None:
@@ -225,13 +226,29 @@ class Link:
         self._wait()
         return self._arrive()
 
+    # Of a model in fragments there may be more than one thing to do; say whether one was adopted.
+    def _turn(self, machine: Streaming, move: Move) -> bool:
+        version = machine.version
+        while move is not Move.COMPUTE and not self.done:
+            if move is Move.PUSH:
+                self._push()
+            elif move is Move.WAIT:
+                self._wait()
+            else:
+                self.meter.arrived(machine.mail_at)
+                self._gather(self._x)
+                self.done = machine.adopt(self._x).done
+                self._scatter(machine.model if self.done else self._x)
+            move = machine.move()
+        return machine.version > version
+
     # A model is here: the next push and the adoption are one pass (overlapped), or computing goes on from it.
     def _arrive(self) -> bool:
         mail = self._machine.mail
         assert mail is not None
         self.meter.arrived(self._machine.mail_at)
+        self.done = mail.done
         if mail.done:
-            self.done = True
             self._scatter(mail.flat)
         elif self.overlap:
             self._push()
@@ -254,6 +271,8 @@ class Link:
     def _load(self) -> None:
         self._scatter(self._x)
         if not self._exact:
+            # A model in fragments is exact.
+            assert isinstance(self._machine, Overlap)
             self._gather(self._x)
             self._machine.rebase(self._x)
 
@@ -265,19 +284,13 @@ class Link:
 
     # Bring what is not yet pushed into the global model, and the global model into the module.
     def _flush(self, timeout_s: float) -> None:
-        deadline = time.perf_counter() + timeout_s
         try:
-            if self._machine.under_way:
-                self._flight.wait(deadline)
-            mail = self._machine.mail
-            if self._machine.n_steps and not (mail is not None and mail.done):
-                self._push()
-                if self._machine.under_way:
-                    self._flight.wait(deadline)
+            self._flight.settle(self._push, timeout_s)
         except DeadlineExceeded as error:
             log.info("closing without the last push merged: %s", error)
-        mail = self._machine.mail
-        model = mail if mail is not None else self._thread.run(newest(self._client, timeout_s))
+        model = None if isinstance(self._machine, Streaming) else self._machine.mail
+        if model is None:
+            model = self._thread.run(newest(self._client, timeout_s))
         self._scatter(model.flat)
 
 

@@ -53,6 +53,8 @@ class Policy(Message, frozen=True):
     bootstrap: Text
     drift: Text = "off"
     proximal: float = 0.0
+    fragments: Count = 0
+    delay: Count = 0
 
 
 class Welcome(Message, frozen=True):
@@ -100,7 +102,10 @@ class Seed(Message, frozen=True):
 
 
 class Push(Message, frozen=True):
-    """An update; ``parts`` TENSOR frames follow, one per key. ``want`` asks for the model in return."""
+    """An update; ``parts`` TENSOR frames follow, one per key. ``want`` asks for the model in return.
+
+    A push of a ``fragment`` has that fragment's keys alone, and so has the model that answers it.
+    """
 
     sequence: Count
     base: Count
@@ -112,6 +117,7 @@ class Push(Message, frozen=True):
     want: bool
     step_s: float = 0.0
     sync_s: float = 0.0
+    fragment: Count | None = None
 
 
 class Pull(Message, frozen=True):
@@ -126,7 +132,7 @@ class Ack(Message, frozen=True):
 
 
 class Model(Message, frozen=True):
-    """One version of the parameters; ``parts`` TENSOR frames follow, one per key.
+    """One version of the parameters, or of a fragment; ``parts`` TENSOR frames follow, one per key.
 
     ``staleness``, ``n_merged`` and ``moved_steps`` speak of the push it answers; ``done`` says that training is over.
     ``moved_steps`` is the weighted sum of the merged pushes' local steps, times the server's learning rate: divided by

@@ -77,6 +77,25 @@ def test_work_and_sync(good, bad, sentence):
         check_work(parse_sync(sync), parse_work(work), **options)
 
 
+MIXED = {"merge": "mix", "bootstrap": "fixed"}
+
+
+@pytest.mark.parametrize(
+    ("sync", "options", "sentence"),
+    [
+        ("asynchronous", MIXED, "takes one fragment in a round, from all workers the same"),
+        ("ssp:2", MIXED, "does not wait for them all: use sync bulk"),
+        ("bulk", MIXED | {"merge": "carry"}, "merge 'carry' is for models that come whole"),
+        ("bulk", MIXED | {"bootstrap": "authors"}, "bootstrap 'authors' is about NBSync's first"),
+    ],
+)
+def test_fragments(sync, options, sentence):
+    check_work(parse_sync("bulk:0"), parse_work("fragments:4,100,5"), **MIXED)
+    check_work(parse_sync("bulk"), parse_work("fragments:4,100,5"), **MIXED)
+    with pytest.raises(ConfigError, match=sentence):
+        check_work(parse_sync(sync), parse_work("fragments:4,100,5"), **options)
+
+
 class Own:
     """A user's policies are taken at their word."""
 
@@ -123,6 +142,7 @@ DRIFT = {"merge": "partial", "beta": 0.5, "bootstrap": "fixed"}
         (("bulk", "by_steps", "until_model"), {"beta": 1.0}, "not 'partial:1': use partial:0.5"),
         (("bulk", "by_steps", "until_model"), {"beta": 0.0}, "not 'partial:0': use partial:0.5"),
         (("bulk", "by_steps", "until_model"), {"bootstrap": "authors"}, "pushes steps twice"),
+        (("bulk", "by_steps", "fragments:4,100"), {}, "needs the whole model's change"),
     ],
 )
 def test_drift_correction(bad, options, sentence):

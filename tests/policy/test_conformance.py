@@ -25,10 +25,16 @@ from aiops.policy.weight import (
     product,
     uniform,
 )
-from aiops.policy.work import fixed, until_model
+from aiops.policy.work import fixed, fragments, until_model
 
 SYNC_POLICIES = [bulk, lambda: bulk(max_staleness=0), asynchronous, lambda: ssp(0), lambda: ssp(3)]
-WORK_POLICIES = [lambda: fixed(1), lambda: fixed(10), until_model, lambda: until_model(2, 50)]
+WORK_POLICIES = [
+    lambda: fixed(1),
+    lambda: fixed(10),
+    until_model,
+    lambda: until_model(2, 50),
+    lambda: fragments(4, 100, 5),
+]
 # Sum over one update of fresh pushes with equal steps; None where it is the number of pushes.
 WEIGHT_RULES = [
     (uniform, 1.0),
@@ -89,7 +95,8 @@ def test_every_name_on_the_command_line_is_swept_here():
     assert {type(bulk()), type(asynchronous()), type(ssp(1))} <= swept
     for table in (SYNC, WEIGHTS, WORK):
         for factory in table.values():
-            made = factory(3) if factory in (ssp, fixed) else factory()
+            numbers = {ssp: (3,), fixed: (3,), fragments: (4, 100)}
+            made = factory(*numbers.get(factory, ()))
             assert type(made) in swept
 
 

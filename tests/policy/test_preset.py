@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from aiops.config import ServerConfig
 from aiops.errors import ConfigError
 from aiops.policy.preset import PRESETS, preset
 from aiops.policy.sync import asynchronous, bulk, ssp
 from aiops.policy.table import parse_merge, parse_sync, parse_weights, parse_work
 from aiops.policy.weight import by_samples, by_staleness, by_steps, uniform
-from aiops.policy.work import fixed, until_model
+from aiops.policy.work import fixed, fragments, until_model
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,20 @@ def test_presets(name, sync, weights, work):
     assert parse_weights(spec["weights"]) == weights
     assert parse_work(spec["work"]) == work
     assert parse_merge(spec["merge"]) == ("reset", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("scaffold", {"drift": "infer"}),
+        ("fedprox", {"proximal": 0.01}),
+        ("streaming-diloco", {"work": fragments(4, 100, 5), "merge": "mix", "alpha": 0.5}),
+        ("eager", {"sync": bulk(), "weights": uniform(), "work": until_model(), "merge": "eager"}),
+    ],
+)
+def test_what_a_preset_has_beside_rounds(name, settings):
+    config = ServerConfig.parse(**preset(name))
+    assert {name: getattr(config, name) for name in settings} == settings
 
 
 def test_a_preset_is_a_copy():

@@ -30,7 +30,7 @@ from aiops.policy.weight import (
     product,
     uniform,
 )
-from aiops.policy.work import fixed, until_model
+from aiops.policy.work import fixed, fragments, until_model
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,8 @@ from aiops.policy.work import fixed, until_model
         (parse_work, "until_model", until_model()),
         (parse_work, "until_model:2", until_model(2)),
         (parse_work, "until_model:2,50", until_model(2, 50)),
+        (parse_work, "fragments:4,100", fragments(4, 100, 1)),
+        (parse_work, "fragments:4,100,5", fragments(4, 100, 5)),
         (parse_weights, "uniform", uniform()),
         (parse_weights, "by_samples", by_samples()),
         (parse_weights, "by_steps", by_steps()),
@@ -112,7 +114,11 @@ def test_good_texts(parse, text, policy):
         (parse_work, "fixed:0", "fixed's steps is 0, it must be a whole number >= 1"),
         (parse_work, "until_model:5,2", "max_steps is 2, it must be .* >= min_steps = 5"),
         (parse_work, "until_model:1,2,3", "too many"),
-        (parse_work, "nbsync", "known are fixed, until_model, did you mean 'until_model'?"),
+        (
+            parse_work,
+            "nbsync",
+            "known are fixed, until_model, fragments, did you mean 'until_model'?",
+        ),
         (parse_weights, "", "unknown weights ''"),
         (parse_weights, "by_sample", "did you mean 'by_samples'?"),
         (parse_weights, "polynomial:0.5", "did you mean 'by_staleness'?"),
