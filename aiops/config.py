@@ -19,8 +19,9 @@ from aiops.codec.topk_coded import CodedTopK
 from aiops.errors import ConfigError
 from aiops.policy import table as policies
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
-from aiops.policy.combination import check_drift, check_weights, check_work
+from aiops.policy.combination import check_drift, check_members, check_weights, check_work
 from aiops.policy.combination import check_drift_merge as check_drift_merge
+from aiops.policy.dssp import DynamicStaleSynchronous
 from aiops.policy.preset import PRESETS as PRESETS
 from aiops.policy.preset import preset as preset
 from aiops.policy.sync import StaleSynchronous, bulk
@@ -117,6 +118,7 @@ class ServerConfig:
         self._check_numbers()
         self._check_sizes()
         check_weights(self.sync, self.weights)
+        check_members(self.sync, max_members=self.max_members)
         check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
         self._check_corrections()
 
@@ -134,8 +136,8 @@ class ServerConfig:
     def parse(cls, **spec: Unpack[ServerSpec]) -> Self:
         """Return a configuration from command-line specs such as ``sync="ssp:2"``.
 
-        Without ``work``, workers overlap (``until_model``), except under ssp, whose bound is about steps that
-        wait: there it is ``fixed:1``.
+        Without ``work``, workers overlap (``until_model``), except under ssp and dssp, whose bounds are about steps
+        that wait: there it is ``fixed:1``.
 
         Raises:
             ConfigError: A value is wrong, or two do not go together; the message says which and what is allowed.
@@ -149,7 +151,7 @@ class ServerConfig:
         if "merge" in settings:
             rule, shares = policies.parse_merge(settings["merge"])
             settings.update(shares, merge=rule)
-        if isinstance(settings.get("sync"), StaleSynchronous):
+        if isinstance(settings.get("sync"), StaleSynchronous | DynamicStaleSynchronous):
             settings.setdefault("work", policies.parse_work("fixed:1"))
         return cls(**settings)
 

@@ -25,7 +25,7 @@ FLOORS = {
     **dict.fromkeys(["transport", "config"], 3),
     **dict.fromkeys(["server", "worker", "collective", "stream"], 4),
     **dict.fromkeys(["api", "observe", "data"], 5),
-    **dict.fromkeys(["torch", "sync", "sim", "launch", "bench", "cli", "__main__"], 6),
+    **dict.fromkeys(["torch", "sync", "sim", "launch", "bench", "lab", "cli", "__main__"], 6),
 }
 FACE = "__init__"  # aiops/__init__.py stands between floors 5 and 6
 TOP = 6
@@ -47,6 +47,7 @@ MAY_IMPORT_TORCH = {
     "torch": "the door for PyTorch training loops",
     "collective": "collectives on torch.distributed",
     "bench": "torch is one of the libraries that ours is measured against; nobody who does not measure loads it",
+    "lab/cnn.py": "what the labs train where a perceptron is not enough; loaded when a scenario asks for it",
 }
 MAY_USE_THREADS = {
     "transport/lane.py": "a lane moves bulk bytes off the loop, so that small messages are answered meanwhile",
@@ -230,7 +231,7 @@ def numbers_and_bytes_are_sans_io(source: Source) -> Findings:
 
 
 def the_engine_never_waits(source: Source) -> Findings:
-    if str(source.path) != "server/engine.py":
+    if str(source.path) not in {"server/engine.py", "server/advice.py"}:
         return
     for imported in source.imports:
         if _top(imported.name) in IO_MODULES:
@@ -443,6 +444,7 @@ FUTURE = "from __future__ import annotations\n"
         ("config.py", "import asyncio", "config is read before any loop runs"),
         ("server/engine.py", "import asyncio", "the engine turns events into actions"),
         ("server/engine.py", "async def f(): ...", "nothing in it is async"),
+        ("server/advice.py", "async def f(): ...", "nothing in it is async"),
         ("server/service.py", "import torch.distributed", "only torch.py"),
         ("cli/serve.py", "from torch import nn", "only torch.py"),
         ("api.py", "import os\nX = os.environ['A']", "environment variables"),

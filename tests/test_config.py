@@ -23,7 +23,8 @@ from aiops.config import (
     preset,
 )
 from aiops.errors import ConfigError
-from aiops.policy.sync import asynchronous, bulk, ssp
+from aiops.policy.dssp import dssp
+from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 from aiops.policy.weight import by_samples, by_staleness, by_steps, product, uniform
 from aiops.policy.work import fixed, fragments, until_model
 
@@ -62,6 +63,7 @@ def test_every_preset_makes_a_server(name):
         ({"sync": "bulk"}, {}),
         ({"sync": "ssp:2"}, {"sync": ssp(2), "work": fixed(1)}),
         ({"sync": ssp(2)}, {"sync": ssp(2), "work": fixed(1)}),
+        ({"sync": "dssp:3,15"}, {"sync": dssp(3, 15), "work": fixed(1)}),
         ({"sync": "ssp:20", "work": "fixed:10"}, {"sync": ssp(20), "work": fixed(10)}),
         (
             {"sync": "ssp:2", "work": "until_model:1,5"},
@@ -76,6 +78,10 @@ def test_every_preset_makes_a_server(name):
             {"weights": product(by_samples(), by_staleness(0.5)), "codec": topk(0.01)},
         ),
         ({"work": "fixed:10"}, {"work": fixed(10)}),
+        (
+            {"sync": "buffered:4,20", "max_members": 4},
+            {"sync": buffered(4, 20), "max_members": 4},
+        ),
         ({"codec": "fp16"}, {"codec": fp16()}),
         ({"codec": bf16(), "weights": uniform()}, {"codec": bf16(), "weights": uniform()}),
         ({"merge": "carry"}, {"merge": "carry"}),
@@ -113,7 +119,7 @@ def test_good_specs(spec, settings):
     [
         (
             {"sync": "bsp"},
-            "unknown sync 'bsp', known are bulk, asynchronous, ssp, did you mean 'bulk'",
+            "unknown sync 'bsp', known are bulk, asynchronous, ssp, buffered, dssp, did you mean 'bulk'",
         ),
         ({"weights": "samples"}, "unknown weights 'samples', .*, did you mean 'by_samples'"),
         ({"work": "fixd:1"}, "unknown work 'fixd', .*, did you mean 'fixed'"),
@@ -191,6 +197,15 @@ def test_good_specs(spec, settings):
         ({"work": "fixed:10", "merge": "carry"}, "merge 'carry' keeps what a worker does while"),
         ({"work": "fixed:1", "bootstrap": "authors"}, "bootstrap 'authors' is about the first"),
         ({"sync": "bulk:0"}, "merges no push that is 1 round old"),
+        (
+            {"sync": "buffered:5", "max_members": 4},
+            "buffered waits for 5 pushes and there are at most",
+        ),
+        (
+            {"sync": "buffered"},
+            "sync 'buffered' does not fit .*missing a required argument: 'size'",
+        ),
+        ({"sync": "fedbuff:3"}, "unknown sync 'fedbuff', .*, did you mean 'buffered'"),
         ({"sync": "ssp:2", "work": "until_model"}, "ssp's bound of 2 steps would not hold"),
         ({"sync": "ssp:2", "work": "fixed:3"}, "every push makes 3, so it would act as 0"),
         ({"weights": "by_staleness:0.5"}, "give two equal pushes of a bulk round 2 in all, not 1"),
@@ -283,8 +298,10 @@ def test_a_worker_rebuilds_the_codec_from_its_name(text, codec):
 
 
 def test_the_name_tables():
-    assert list(SYNC) == ["bulk", "asynchronous", "ssp"]
-    assert list(WORK) == ["fixed", "until_model", "fragments"]
+    assert list(SYNC) == ["bulk", "asynchronous", "ssp", "buffered", "dssp"]
+    assert list(WORK) == [
+        *["fixed", "until_model", "fill_the_sync", "esync", "esync_prototype", "fragments"],
+    ]
     assert list(CODEC) == [
         *["dense", "fp16", "bf16", "int8", "topk"],
         *["topk_fp32", "topk_fp16", "topk_bf16", "topk_int8"],

@@ -52,14 +52,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: What stands behind ``aiops``; the process's own unless given.
     """
+    return exit_code(cli, arguments, name="aiops")
+
+
+def exit_code(command: click.Command, arguments: Sequence[str] | None, *, name: str) -> int:
+    """Run a command and return its exit code; what went wrong is told in one line.
+
+    Args:
+        command: Returns an exit code, or something else for 0.
+        arguments: What stands behind its name; the process's own if None.
+        name: What it is called.
+    """
     try:
-        code = cli.main(arguments, prog_name="aiops", standalone_mode=False)
+        code = command.main(arguments, prog_name=name, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
     except AiopsError as error:
-        print(f"aiops: {error}", file=sys.stderr)  # noqa: T201
+        print(f"{name}: {error}", file=sys.stderr)  # noqa: T201
         return next(code for kind, code in _EXIT_CODES if isinstance(error, kind))
     return code if isinstance(code, int) else 0

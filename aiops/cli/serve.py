@@ -68,13 +68,16 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
     type=click.Choice(sorted(PRESETS)),
     help="Settings of a published algorithm; single options win.",
 )
-@click.option("--sync", help="When a round closes: bulk, asynchronous, ssp:3.")
+@click.option(
+    "--sync", help="When a round closes: bulk, asynchronous, ssp:3, dssp:3,15, buffered:3."
+)
 @click.option(
     "--weights", help="What a push weighs: by_samples, uniform, by_staleness:0.5, a*b, ..."
 )
 @click.option(
     "--work",
-    help="Local steps between pushes: until_model:1,50 (overlap), fixed:10, fragments:4,100,5.",
+    help="Local steps between pushes: until_model:1,50 or fill_the_sync:8 (overlap), fixed:10, esync:4, "
+    "fragments:4,100,5.",
 )
 @click.option(
     "--codec", help=f"How updates travel: {', '.join(CODEC)}; topk with a density, topk:0.01."

@@ -36,6 +36,13 @@ PRESETS: dict[str, PolicySpec] = {
     "asp": PolicySpec(sync="asynchronous", weights="uniform", work="fixed:1", merge="reset"),
     # The same with a bounded lead (Ho et al., 2013); 3 to 10 steps are usual.
     "ssp": PolicySpec(sync="ssp:3", weights="uniform", work="fixed:1", merge="reset"),
+    # The same with a bound that moves between 3 and 15 steps, push by push (Zhao et al., 2019).
+    "dssp": PolicySpec(sync="dssp:3,15", weights="uniform", work="fixed:1", merge="reset"),
+    # Asynchronous local SGD, a version from every 3 pushes (Nguyen et al., 2022): 3 to 4 suit 6 to 12 workers, the
+    # paper's 10 a hundred. Weights are 1 / sqrt(1 + staleness), over 3.
+    "fedbuff": PolicySpec(
+        sync="buffered:3", weights="uniform*by_staleness:0.5", work="fixed:10", merge="reset"
+    ),
     # One of four fragments every 25 local steps, its answer mixed in 5 steps later (Douillard et al., 2025).
     "streaming-diloco": PolicySpec(
         sync="bulk:0", weights="uniform", work="fragments:4,100,5", merge="mix:0.5"
@@ -50,6 +57,10 @@ PRESETS: dict[str, PolicySpec] = {
     "scaffold": PolicySpec(
         sync="bulk:0", weights="by_steps", work="fixed:10", merge="reset", drift="infer"
     ),
+    # FedAvg's rounds in which the slowest worker takes one local step and the others as many as fit (Li et al., 2020);
+    # more of its steps, esync:8, suit slow links. The paper's weights are shares of the data, its prototype's are
+    # uniform; both came to the same time within the noise on label-skewed digits.
+    "esync": PolicySpec(sync="bulk:0", weights="by_samples", work="esync:1", merge="reset"),
 }
 
 

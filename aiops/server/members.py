@@ -26,7 +26,10 @@ MAX_DEPARTED = 1024
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """The push is merged in ``version``, which moved by ``moved_steps``, see :class:`aiops.wire.message.Model`."""
+    """The push is merged in ``version``, which moved by ``moved_steps``, see :class:`aiops.wire.message.Model`.
+
+    With ``n_merged`` 0 it is in no version yet: it waits for others, and ``version`` was the newest when it came.
+    """
 
     version: Version
     staleness: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +16,10 @@ from aiops.server.answer import send_model
 from aiops.server.arrival import Arrivals
 from aiops.server.event import (
     Action,
+    Advise,
     Answer,
     Decline,
+    Drop,
     Event,
     Merge,
     Merged,
@@ -24,6 +27,7 @@ from aiops.server.event import (
 )
 from aiops.server.members import Taken
 from aiops.server.peer import Peer
+from aiops.server.question import answer, ask
 from aiops.server.shard import MergeJob, Shard
 from aiops.types import Key
 from aiops.wire.frame import Kind
@@ -32,6 +36,8 @@ from aiops.wire.session import Event as Received
 
 if TYPE_CHECKING:
     from aiops.server.service import Service
+
+log = logging.getLogger("aiops.server")
 
 T = TypeVar("T")
 
@@ -58,6 +64,8 @@ class Merger:
         self._loop = asyncio.get_running_loop()
         # The push of each life of a worker that is not answered yet: it is being checked, held, merged or parked.
         self._pending: dict[tuple[str, int], AdmittedPush] = {}
+        # Those that are answered and wait to be merged: nobody but this has them then.
+        self._waiting: set[AdmittedPush] = set()
         self._actions: deque[Action] = deque()
         self._acting = False
         self._jobs: Sequence[tuple[Shard, MergeJob]] = ()
@@ -94,15 +102,23 @@ class Merger:
         """Tell the engine what happened and do what it says."""
         self._act(self._service.engine.handle(event, self._loop.time()))
 
+    def ask(self, peer: Peer, event: Received) -> None:
+        """Answer a worker that asks how far its round goes, now or once that can be said."""
+        asked = ask(self._service, peer, event)
+        if asked is not None:
+            engine, query = asked
+            self._act(engine.queried(query, self._loop.time()))
+
     def close(self) -> None:
         """End the threads, once they are done with what they do, and give back all memory."""
         for thread in self._threads:
             thread.shutdown()
         self._service.store.discard(self._jobs)
         self._jobs = ()
-        for push in self._pending.values():
+        for push in (*self._pending.values(), *self._waiting):
             push.release()
         self._pending.clear()
+        self._waiting.clear()
         self._held_back.clear()
 
     def _begin(self, push: AdmittedPush) -> None:
@@ -186,9 +202,14 @@ class Merger:
             case Answer(handle, _, version, staleness, n_merged):
                 push = _push(handle)
                 taken = Taken(version, staleness, n_merged, push.moved_steps)
-                # Its memory was given back when it was merged.
+                # The memory of a merged one is given back by now.
+                if not n_merged:
+                    self._arrivals.gone(push)
+                    self._waiting.add(push)
                 self._close(push, taken)
                 self._confirm(push, taken)
+            case Advise():
+                answer(action)
             case Decline(handle, error):
                 push = _push(handle)
                 self._service.counters[f"refused_{type(error).__name__}"] += 1
@@ -197,6 +218,11 @@ class Merger:
                 self._give_back(push)
                 self._close(push, None if again else error)
                 push.peer.refuse(push.request, error)
+            case Drop(handle, error):
+                push = _push(handle)
+                log.warning("a push of worker %d is lost: %s", push.member.worker, error)
+                self._service.counters["pushes_dropped"] += 1
+                self._give_back(push)
 
     def _close(self, push: AdmittedPush, outcome: Taken | Refused | None) -> None:
         self._pending.pop(push.member.life, None)
@@ -205,6 +231,7 @@ class Merger:
         self.release_held_back()
 
     def _give_back(self, push: AdmittedPush) -> None:
+        self._waiting.discard(push)
         self._arrivals.gone(push)
         push.release()
 

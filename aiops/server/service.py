@@ -19,9 +19,9 @@ from aiops.codec.base import Codec
 from aiops.config import ServerConfig
 from aiops.errors import AiopsError
 from aiops.policy.base import Place
+from aiops.server.advice import make_engine
 from aiops.server.answer import send_model
 from aiops.server.arrival import Arrivals
-from aiops.server.engine import Engine
 from aiops.server.event import Event as EngineEvent
 from aiops.server.event import Left
 from aiops.server.handshake import HANDSHAKE_S, Handshake
@@ -80,7 +80,7 @@ class Service:
         self.rounds = rounds
         self.counters: Counter[str] = Counter()
         self.pool = BufferPool()
-        self.engine = Engine(
+        self.engine = make_engine(
             config.sync, config.weights, config.work, min_workers=config.min_workers
         )
         self.members = Members(lease_s=config.lease_s)
@@ -260,6 +260,8 @@ class Service:
                 peer.post(Kind.PONG, Ping())
             case Kind.STATUS:
                 peer.post(Kind.REPORT, Report(report(self)), event.request)
+            case Kind.QUERY:
+                self._merger.ask(peer, event)
             case Kind.LEAVE if peer.member.peer is peer:
                 self.drop(peer.member, "left")
                 self.close(peer)

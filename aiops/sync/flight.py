@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -14,9 +15,12 @@ from aiops.sync.thread import LoopThread
 from aiops.worker.client import Client
 from aiops.worker.machine import Update, Vector
 from aiops.worker.meter import Meter
+from aiops.worker.pace import Pace
 from aiops.worker.step import exchange
 from aiops.worker.streaming import Machine, Streaming
 from aiops.worker.ticket import Snapshot
+
+log = logging.getLogger("aiops.worker")
 
 
 class Flight:
@@ -27,19 +31,41 @@ class Flight:
         client: The client, entered there.
         machine: Whose updates are pushed, and who gets the models.
         out: Where models land, float32, shape (n,); this object's from now on.
+        pace: How far rounds go, where the server is asked that; it hears when training and every push begin.
     """
 
-    def __init__(self, thread: LoopThread, client: Client, machine: Machine, out: Vector) -> None:
+    def __init__(
+        self,
+        thread: LoopThread,
+        client: Client,
+        machine: Machine,
+        out: Vector,
+        *,
+        pace: Pace | None = None,
+    ) -> None:
         self._thread = thread
         self._client = client
         self._machine = machine
         self._out = out
         self._arrived = threading.Event()
         self._flying: Future[None] | None = None
+        self._pace = pace
+        self._report()
 
     def push(self, update: Update, meter: Meter) -> None:
         """Send an update off and return at once; its values are on loan until the model is there."""
+        self._report()
         self._start(self._exchange(update, meter))
+
+    def ask(self, pace: Pace) -> None:
+        """Ask how far the round goes, unless a question is under way; its answer is not waited for."""
+        query = pace.query(time.perf_counter())
+        if query is not None:
+            self._thread.call(
+                self._client.ask,
+                query,
+                lambda advice: pace.answered(query, advice, time.perf_counter()),
+            )
 
     def check(self) -> None:
         """Raise how the last push failed, if it did.
@@ -85,28 +111,40 @@ class Flight:
                 )
             self._arrived.clear()
 
-    def settle(self, push: Callable[[], None], timeout_s: float) -> None:
-        """Wait for what is under way, have the rest pushed, and wait for that.
-
-        Of a model in fragments the rest stays behind: its turn is another round's.
+    def finish(self, push: Callable[[], None], timeout_s: float) -> Vector:
+        """Bring what is not yet pushed into the global model, and return that, float32, shape (n,).
 
         Args:
             push: Pushes what is not pushed yet.
-            timeout_s: How long to wait in all.
+            timeout_s: How long what is under way is waited for; then the newest model is returned as it is.
 
         Raises:
-            DeadlineExceeded: It takes longer.
-            Refused, TransportError: As :meth:`check`.
+            AiopsError: The newest model cannot be had.
         """
-        machine, deadline = self._machine, time.perf_counter() + timeout_s
+        try:
+            self._settle(push, time.perf_counter() + timeout_s)
+        except DeadlineExceeded as error:
+            log.info("closing without the last push merged: %s", error)
+        model = None if isinstance(self._machine, Streaming) else self._machine.mail
+        if model is None:
+            model = self._thread.run(newest(self._client, timeout_s))
+        return model.flat
+
+    def _settle(self, push: Callable[[], None], deadline: float) -> None:
+        machine = self._machine
         if machine.under_way:
             self.wait(deadline)
         done = machine.mail is not None and machine.mail.done
+        # Of a model in fragments the rest stays behind: its turn is another round's.
         if isinstance(machine, Streaming) or done or not machine.n_steps:
             return
         push()
         if machine.under_way:
             self.wait(deadline)
+
+    def _report(self) -> None:
+        if self._pace is not None:
+            self._thread.call(self._client.report, self._pace.report())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._flying = self._thread.submit(work)

@@ -16,8 +16,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from aiops.errors import AiopsError, ConfigError, ConnectionLost, DeadlineExceeded
-from aiops.sync.flight import Flight, newest
+from aiops.errors import AiopsError, ConfigError, ConnectionLost
+from aiops.sync.flight import Flight
 from aiops.sync.start import start
 from aiops.sync.thread import LoopThread
 from aiops.types import TensorSpec
@@ -25,6 +25,7 @@ from aiops.worker.client import Client
 from aiops.worker.count import whole
 from aiops.worker.machine import Move, Overlap, Rule, Vector
 from aiops.worker.meter import Meter
+from aiops.worker.pace import pace_of
 from aiops.worker.streaming import Streaming
 from aiops.worker.ticket import Snapshot
 
@@ -90,7 +91,10 @@ class Link:
             raise
         self._x = snapshot.flat
         self._load()
-        self._flight = Flight(self._thread, client, self._machine, np.empty_like(self._x))
+        # Under ESync the server is asked how long a round is.
+        self._pace = pace_of(client.policy, snapshot.version)
+        out = np.empty_like(self._x)
+        self._flight = Flight(self._thread, client, self._machine, out, pace=self._pace)
         self._since = time.perf_counter()
         self.meter = Meter(self._since)
         # A script that forgets to close still says goodbye, or a blocking round would wait for its lease.
@@ -126,7 +130,7 @@ class Link:
 
         Overlapped: adopts the model if a new one has come, pushes the progress, and returns without waiting for
         the network (unless the server set a largest number of steps, and it is reached). Blocking: every H-th call
-        pushes and waits for the merged model.
+        pushes and waits for the merged model; under ESync that one after which the server says so.
 
         Args:
             n_samples: Samples in this step's batch, on this worker.
@@ -152,8 +156,14 @@ class Link:
         correction = self._machine.correction
         if correction is not None:
             self._correct(correction)
-        self.meter.stepped(self._since, time.perf_counter())
-        adopted = self._boundary(self._machine.stepped(n_samples=samples, loss=loss))
+        now = time.perf_counter()
+        self.meter.stepped(self._since, now)
+        move = self._machine.stepped(n_samples=samples, loss=loss)
+        if self._pace is not None:
+            move = self._pace.stepped(now - self._since, now)
+        adopted = self._boundary(move)
+        if self._pace is not None and not self.done:
+            self._flight.ask(self._pace)
         self._since = time.perf_counter()
         return adopted
 
@@ -169,7 +179,7 @@ class Link:
             return
         try:
             if flush and not self.done:
-                self._flush(timeout_s)
+                self._scatter(self._flight.finish(self._push, timeout_s))
         except AiopsError as error:
             log.warning("the module keeps its own parameters, the newest cannot be had: %s", error)
         finally:
@@ -255,6 +265,8 @@ class Link:
         else:
             self._machine.adopt(self._x)
             self._load()
+            if self._pace is not None:
+                self._pace.enter(mail.version, mail.max_steps)
         return True
 
     # Gather the live parameters, let the machine take the progress out and merge, and send it off.
@@ -270,9 +282,8 @@ class Link:
 
     def _load(self) -> None:
         self._scatter(self._x)
-        if not self._exact:
-            # A model in fragments is exact.
-            assert isinstance(self._machine, Overlap)
+        # A model in fragments is exact.
+        if not self._exact and isinstance(self._machine, Overlap):
             self._gather(self._x)
             self._machine.rebase(self._x)
 
@@ -281,17 +292,6 @@ class Link:
         start = time.perf_counter()
         self._flight.wait(None)
         self.meter.waited(start, time.perf_counter())
-
-    # Bring what is not yet pushed into the global model, and the global model into the module.
-    def _flush(self, timeout_s: float) -> None:
-        try:
-            self._flight.settle(self._push, timeout_s)
-        except DeadlineExceeded as error:
-            log.info("closing without the last push merged: %s", error)
-        model = None if isinstance(self._machine, Streaming) else self._machine.mail
-        if model is None:
-            model = self._thread.run(newest(self._client, timeout_s))
-        self._scatter(model.flat)
 
 
 def _close_at_exit(link: weakref.ref[Link]) -> None:

@@ -41,7 +41,11 @@ class Hello(Message, frozen=True):
 
 
 class Policy(Message, frozen=True):
-    """What the server decided and its workers do: the work, the codec, the merge rule, corrections."""
+    """What the server decided and its workers do: the work, the codec, the merge rule, corrections.
+
+    With ``query`` a worker asks during the round how many steps it has, and ``max_steps``, here and in every model, is
+    what is foreseen.
+    """
 
     overlap: bool
     min_steps: Count
@@ -53,6 +57,7 @@ class Policy(Message, frozen=True):
     bootstrap: Text
     drift: Text = "off"
     proximal: float = 0.0
+    query: bool = False
     fragments: Count = 0
     delay: Count = 0
 
@@ -125,7 +130,10 @@ class Pull(Message, frozen=True):
 
 
 class Ack(Message, frozen=True):
-    """A push is merged (or a seed taken): ``version`` holds it, ``staleness`` rounds late."""
+    """A push is merged (or a seed taken): ``version`` holds it, ``staleness`` rounds late.
+
+    Under a server's buffer it may only be taken: it becomes part of a later version.
+    """
 
     version: Count
     staleness: Count
@@ -137,6 +145,7 @@ class Model(Message, frozen=True):
     ``staleness``, ``n_merged`` and ``moved_steps`` speak of the push it answers; ``done`` says that training is over.
     ``moved_steps`` is the weighted sum of the merged pushes' local steps, times the server's learning rate: divided by
     it, the version's change is the mean progress of one local step. 0 where no push is answered.
+    Where ``n_merged`` is 0, that push is in no version yet: it waits for others.
     """
 
     version: Count
@@ -177,6 +186,30 @@ class Report(Message, frozen=True):
     json: Annotated[str, msgspec.Meta(max_length=60000)]
 
 
+class Query(Message, frozen=True):
+    """How many more local steps may I take? Answered by ADVICE; request 0 tells that training or a push begins.
+
+    ``n_steps`` are done in the round that started from ``version``; ``step_s`` is the mean duration of those that were
+    not spoken of yet, 0 where there are none; ``rtt_s`` is how long answers take.
+    """
+
+    version: Count
+    n_steps: Count
+    step_s: float = 0.0
+    rtt_s: float = 0.0
+
+
+class Advice(Message, frozen=True):
+    """Push once you have taken ``n_steps`` local steps from ``version``; none is "go on, and ask again".
+
+    ``held_s`` is how long the server held the answer back, which is no part of the round trip.
+    """
+
+    version: Count
+    n_steps: Count | None = None
+    held_s: float = 0.0
+
+
 TYPES: dict[Kind, type[Message]] = {
     Kind.HELLO: Hello,
     Kind.WELCOME: Welcome,
@@ -195,6 +228,8 @@ TYPES: dict[Kind, type[Message]] = {
     Kind.BYE: Bye,
     Kind.STATUS: Status,
     Kind.REPORT: Report,
+    Kind.QUERY: Query,
+    Kind.ADVICE: Advice,
 }
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -16,12 +16,14 @@ from aiops.codec.base import Codec
 from aiops.errors import LocalProtocolError
 from aiops.transport.lane import Lane
 from aiops.types import TensorSpec, Version
-from aiops.wire.message import Policy, Push
+from aiops.wire.frame import Kind
+from aiops.wire.message import Advice, Policy, Push, Query
 from aiops.wire.table import Table
 from aiops.worker.bucket import check_out
 from aiops.worker.count import whole
 from aiops.worker.fragment import Fragment
 from aiops.worker.link import Link
+from aiops.worker.pace import QueryRequest
 from aiops.worker.pusher import Pusher
 from aiops.worker.request import InitRequest, PullRequest, StatusRequest
 from aiops.worker.spare import Spares
@@ -216,6 +218,19 @@ class FlatClient:
         if want:
             ticket.then(self._received)
         return ticket
+
+    def ask(self, query: Query, tell: Callable[[Advice | None], None]) -> None:
+        """Ask how far this round goes, where the policy says so (``policy.query``); returns at once.
+
+        Args:
+            query: The question.
+            tell: Called on the loop with the answer, or with None when there will be none.
+        """
+        self._link.submit(QueryRequest(query, tell))
+
+    def report(self, query: Query) -> None:
+        """Tell the server that this worker begins, or that its push does; without a connection nobody hears it."""
+        self._link.post(Kind.QUERY, query)
 
     async def status(self) -> dict[str, Any]:
         """Return the server's state as plain values."""

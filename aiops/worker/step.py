@@ -34,7 +34,7 @@ async def exchange(ps: Client, update: Update, out: Vector, meter: Meter) -> tup
             n_steps=update.n_steps,
             loss=update.loss,
             out=out if fragment is None else out[fragment.place],
-            step_s=meter.step_s,
+            step_s=meter.phase_step_s,
             sync_s=meter.last_sync_s,
             fragment=fragment,
         ), True

@@ -23,7 +23,8 @@ class Snapshot(msgspec.Struct, frozen=True):
         version: Rounds that are in it.
         flat: float32, shape (n,): the flat vector of the agreed table, owned by whoever awaited it.
         staleness: How late the push was that this answers, in rounds.
-        n_merged: Pushes that made the version which this push became part of; 0 for a plain pull.
+        n_merged: Pushes that made the version which this push became part of; 0 for a plain pull, and for a push that
+            a buffer of the server holds until others have come: it is in no version yet.
         done: Whether the server says that training is over.
         min_steps: Local steps before the next push is allowed.
         max_steps: Local steps at which the worker waits; None is never.

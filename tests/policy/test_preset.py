@@ -6,10 +6,12 @@ import pytest
 
 from aiops.config import ServerConfig
 from aiops.errors import ConfigError
+from aiops.policy.dssp import dssp
+from aiops.policy.esync import esync
 from aiops.policy.preset import PRESETS, preset
-from aiops.policy.sync import asynchronous, bulk, ssp
+from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 from aiops.policy.table import parse_merge, parse_sync, parse_weights, parse_work
-from aiops.policy.weight import by_samples, by_staleness, by_steps, uniform
+from aiops.policy.weight import by_samples, by_staleness, by_steps, product, uniform
 from aiops.policy.work import fixed, fragments, until_model
 
 
@@ -22,8 +24,11 @@ from aiops.policy.work import fixed, fragments, until_model
         ("ssgd", bulk(max_staleness=0), by_samples(), fixed(1)),
         ("asp", asynchronous(), uniform(), fixed(1)),
         ("ssp", ssp(3), uniform(), fixed(1)),
+        ("dssp", dssp(3, 15), uniform(), fixed(1)),
+        ("fedbuff", buffered(3), product(uniform(), by_staleness(0.5)), fixed(10)),
         ("fedprox", bulk(max_staleness=0), by_samples(), fixed(10)),
         ("scaffold", bulk(max_staleness=0), by_steps(), fixed(10)),
+        ("esync", bulk(max_staleness=0), by_samples(), esync(1)),
     ],
 )
 def test_presets(name, sync, weights, work):
