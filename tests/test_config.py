@@ -78,6 +78,7 @@ def test_every_preset_makes_a_server(name):
             {"weights": product(by_samples(), by_staleness(0.5)), "codec": topk(0.01)},
         ),
         ({"work": "fixed:10"}, {"work": fixed(10)}),
+        ({"fold": "arrival"}, {"fold": "arrival"}),
         (
             {"sync": "buffered:4,20", "max_members": 4},
             {"sync": buffered(4, 20), "max_members": 4},
@@ -141,12 +142,24 @@ def test_good_specs(spec, settings):
             "proximal is 0.1, which holds steps near the whole newest model",
         ),
         (
+            {"work": "fragments:4,100", "merge": "mix", "down": "fp16"},
+            "down 'fp16' tells what has changed in the whole model",
+        ),
+        (
             {"work": "fragments:4,100", "merge": "mix", "codec": "topk_fp16:0.1"},
             "codec 'topk_fp16:0.1' keeps what it does not send for the next push",
         ),
         ({"proximal": -0.1}, "proximal is -0.1, it must be finite and >= 0"),
         ({"proximal": float("nan")}, "proximal is nan"),
         ({"drift": "send"}, "unknown drift 'send', known are off, infer"),
+        (
+            {"drift": "infer", "weights": "by_steps", "work": "fixed:2", "optimizer": "adam"},
+            "optimizer 'adam:.*' makes another one of it: use aggregation mean and optimizer sgd",
+        ),
+        (
+            {"drift": "infer", "weights": "by_steps", "work": "fixed:2", "down": "topk:0.1"},
+            "codec 'topk:0.1' sends a few values late",
+        ),
         (
             {"drift": "infer"},
             "weights BySamples.* count fast workers' steps for more: use by_steps",
@@ -197,6 +210,8 @@ def test_good_specs(spec, settings):
         ({"work": "fixed:10", "merge": "carry"}, "merge 'carry' keeps what a worker does while"),
         ({"work": "fixed:1", "bootstrap": "authors"}, "bootstrap 'authors' is about the first"),
         ({"sync": "bulk:0"}, "merges no push that is 1 round old"),
+        ({"fold": "arival"}, "unknown fold 'arival', known are ordered, arrival, did you mean"),
+        ({"fold": "arrival", "sync": "ssp:3"}, "holds no round of all workers: use sync bulk, or"),
         (
             {"sync": "buffered:5", "max_members": 4},
             "buffered waits for 5 pushes and there are at most",
@@ -307,5 +322,5 @@ def test_the_name_tables():
         *["topk_fp32", "topk_fp16", "topk_bf16", "topk_int8"],
     ]
     assert set(WEIGHTS) == {
-        "uniform", "by_samples", "by_steps", "constant", "by_staleness", "hinge",
+        "uniform", "by_samples", "by_data", "by_steps", "constant", "by_staleness", "hinge",
     }  # fmt: skip

@@ -19,7 +19,7 @@ from aiops.api.serving import serve as make_server
 from aiops.cli.run import Signals, run
 from aiops.cli.secure import files
 from aiops.cli.tensors import check_place, load, save
-from aiops.config import CODEC, BootstrapName, DriftName, ServerConfig, preset
+from aiops.config import CODEC, BootstrapName, DriftName, FoldName, ServerConfig, preset
 from aiops.errors import ConfigError
 from aiops.policy.preset import PRESETS
 from aiops.sync.thread import LOOPS, LoopName
@@ -90,7 +90,26 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
 @click.option(
     "--bootstrap", type=click.Choice(get_args(BootstrapName)), help="Overlap: first push."
 )
+@click.option(
+    "--fold",
+    type=click.Choice(get_args(FoldName)),
+    help="Add a bulk round's pushes when it closes, or each as it comes, which needs no memory per worker.",
+)
 @click.option("--server-lr", type=float, help="What a merged update is multiplied by.")
+@click.option(
+    "--aggregation", help="What a round's pushes come to: mean, median, trimmed_mean:0.1, krum:1,2."
+)
+@click.option(
+    "--optimizer",
+    help="How that moves the parameters: sgd, momentum:1,0.9, nesterov:0.7,0.9, adam, yogi, adagrad.",
+)
+@click.option(
+    "--down", help="How what a round changes travels to the workers: dense, topk:0.01, any codec."
+)
+@click.option(
+    "--compensation",
+    help="What late pushes are corrected by: none, mixing, dcasgd:0.04,LR, dcasgd_adaptive:2,0.95,LR.",
+)
 @click.option("--shards", type=int, help="Partitions of the parameters.")
 @click.option(
     "--min-workers", type=int, help="No round closes before so many workers have pushed once."

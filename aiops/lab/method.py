@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+import string
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -43,7 +46,23 @@ class Method(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         if self.algorithm not in PRESETS:
             unknown("algorithm", self.algorithm, PRESETS)
+        self._check_numbers()
         self.config(n_workers=1)
+
+    def _check_numbers(self) -> None:
+        who = f"method {self.label!r}"
+        if "lr" in self.values:
+            raise ConfigError(f"{who} has lr among its values, it has a place of its own")
+        used = {"lr", *_names(self.settings.values())}
+        for name in (*self.values, *self.grid):
+            if name not in used:
+                raise ConfigError(f"{who} has numbers for {name!r}, but no setting with {{{name}}}")
+        for name, numbers in self.grid.items():
+            if not numbers:
+                raise ConfigError(f"{who} has an empty grid for {name!r}")
+        for lr in (self.lr, *self.grid.get("lr", ())):
+            if not 0 < lr < math.inf:
+                raise ConfigError(f"{who} has a learning rate of {lr:g}, it must be > 0 and finite")
 
     def spec(self) -> dict[str, Any]:
         """Return the server's settings, as for ``ServerConfig.parse``.
@@ -58,10 +77,10 @@ class Method(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 name: value.format(**numbers) if isinstance(value, str) else value
                 for name, value in spec.items()
             }
-        except (KeyError, IndexError, ValueError) as error:
+        except (KeyError, IndexError, AttributeError, ValueError) as error:
             raise ConfigError(
-                f"method {self.label!r} has a setting with {error} in braces, values are given for "
-                f"{', '.join(numbers)}"
+                f"a setting has a name in braces that stands for nothing ({error}), "
+                f"numbers are given for {', '.join(numbers)}"
             ) from None
 
     def config(self, n_workers: int, others: Mapping[str, Any] | None = None) -> ServerConfig:
@@ -75,7 +94,10 @@ class Method(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ConfigError: A setting is wrong, or two do not go together.
         """
         counts = {"min_workers": n_workers, "max_members": n_workers + OBSERVERS}
-        return ServerConfig.parse(**{**counts, **(others or {}), **self.spec()})
+        try:
+            return ServerConfig.parse(**{**counts, **(others or {}), **self.spec()})
+        except ConfigError as error:
+            raise ConfigError(f"method {self.label!r}: {error}") from None
 
     def points(self) -> Iterator[Method]:
         """Yield the method at every point of its grid, in order; itself where there is none."""
@@ -94,7 +116,15 @@ class Method(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     # Until something is chosen, each name stands for the first number of its grid.
     def _firsts(self) -> dict[str, Number]:
-        return {name: numbers[0] for name, numbers in self.grid.items() if numbers}
+        return {name: numbers[0] for name, numbers in self.grid.items()}
+
+
+# The names in braces; what is no format at all is found when it is filled in.
+def _names(settings: Iterable[Setting]) -> Iterator[str]:
+    for value in settings:
+        with contextlib.suppress(ValueError):
+            parts = string.Formatter().parse(value) if isinstance(value, str) else ()
+            yield from (name for _, name, _, _ in parts if name)
 
 
 def get(name: str) -> Method:

@@ -26,6 +26,7 @@ class PushView(msgspec.Struct, frozen=True):
         n_steps: Local steps behind the push.
         loss: Mean training loss over those steps; NaN when the worker did not say.
         arrived: When the push was complete, in seconds of the loop's clock.
+        n_data: Training samples that the worker has at all; 0 when it did not say.
     """
 
     worker: WorkerId
@@ -35,6 +36,7 @@ class PushView(msgspec.Struct, frozen=True):
     n_steps: int
     loss: float
     arrived: float
+    n_data: int = 0
 
 
 class PushTimes(msgspec.Struct, frozen=True):
@@ -172,6 +174,21 @@ class WeightRule(Protocol):
 
     def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
         """Return one weight >= 0 per push, in the order given; all zero means that nothing can be merged."""
+
+
+@runtime_checkable
+class FoldableRule(WeightRule, Protocol):
+    """A weight rule whose weights are a number of each push's own times one factor of the whole update.
+
+    So a push can be added to a sum when it comes: ``rule(pushes)[i]`` is ``raw(pushes[i]) * scale(pushes)``, but for
+    rounding.
+    """
+
+    def raw(self, push: PushView) -> float:
+        """Return what a push weighs by itself, >= 0."""
+
+    def scale(self, pushes: Sequence[PushView]) -> float:
+        """Return what all raw weights of an update are multiplied by, >= 0."""
 
 
 class WorkPolicy(Protocol):

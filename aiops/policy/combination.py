@@ -6,10 +6,17 @@ import math
 from collections.abc import Iterator
 
 from aiops.errors import ConfigError
-from aiops.policy.base import PushView, QueriedWork, SyncPolicy, WeightRule, WorkPolicy
+from aiops.policy.base import (
+    FoldableRule,
+    PushView,
+    QueriedWork,
+    SyncPolicy,
+    WeightRule,
+    WorkPolicy,
+)
 from aiops.policy.dssp import DynamicStaleSynchronous
 from aiops.policy.sync import Asynchronous, Buffered, Bulk, StaleSynchronous
-from aiops.policy.weight import ByStaleness, BySteps, Hinge, Normalized, Product
+from aiops.policy.weight import ByData, ByStaleness, BySteps, Hinge, Normalized, Product
 from aiops.policy.work import FillTheSync, Fixed, Fragments, UntilModel
 from aiops.types import Version, WorkerId
 
@@ -20,6 +27,7 @@ _TWINS = tuple(
         base=Version(0),
         staleness=0,
         n_samples=32,
+        n_data=32,
         n_steps=1,
         loss=1.0,
         arrived=0.0,
@@ -42,7 +50,7 @@ def check_weights(sync: SyncPolicy, weights: WeightRule) -> None:
                 what, or_else = ("buffer", "")
             raise ConfigError(
                 f"weights {weights!r} give two equal pushes of a {what} {total:g} in all, not 1: "
-                f"multiply one share (uniform, by_samples, by_steps) by factors{or_else}"
+                f"multiply one share (uniform, by_samples, by_data, by_steps) by factors{or_else}"
             )
     if isinstance(sync, Buffered) and _hides_staleness(weights):
         raise ConfigError(
@@ -66,6 +74,11 @@ def _check_single_pushes(weights: WeightRule) -> None:
             "normalized makes the weight of a single push 1 whatever its staleness, and without "
             "bulk sync there is one push at a time: use the staleness rule without normalized"
         )
+
+
+def needs_data(weights: WeightRule) -> bool:
+    """Return whether a rule looks at how many training samples a worker has."""
+    return any(isinstance(rule, ByData) for rule in _walk(weights))
 
 
 def _hides_staleness(weights: WeightRule) -> bool:
@@ -165,6 +178,25 @@ def _check_fragments(sync: SyncPolicy, work: Fragments, *, merge: str, bootstrap
         )
 
 
+def check_fold(sync: SyncPolicy, weights: WeightRule) -> None:
+    """Refuse to add pushes to a round's sum as they come where there are no rounds, or weights are not known by then.
+
+    Raises:
+        ConfigError: They do not go together.
+    """
+    if not isinstance(sync, Bulk):
+        raise ConfigError(
+            f"fold 'arrival' adds the pushes of a bulk round as they come, and sync {sync!r} holds no round "
+            "of all workers: use sync bulk, or fold 'ordered'"
+        )
+    for rule in _walk(weights):
+        if not isinstance(rule, FoldableRule):
+            raise ConfigError(
+                f"fold 'arrival' needs each push's own weight before the others have come, and {rule!r} has no "
+                "'raw' and 'scale': use another rule, or fold 'ordered'"
+            )
+
+
 def check_drift(
     sync: SyncPolicy,
     weights: WeightRule,
@@ -233,4 +265,17 @@ def _check_bound(name: str, bound: int, work: WorkPolicy) -> None:
         raise ConfigError(
             f"{name} is {bound} local steps and every push makes {work.steps}, so it would act "
             f"as 0: use a bound >= {work.steps}, or 0 for lock-step"
+        )
+
+
+def check_down(sync: SyncPolicy, down: str) -> None:
+    """Refuse a compressed downlink whose answers hardly anybody could use.
+
+    Raises:
+        ConfigError: Without full rounds every worker lacks other versions, and each would need residuals of its own.
+    """
+    if not sync.barrier:
+        raise ConfigError(
+            f"down codec {down!r} sends everybody what one round has changed, and without bulk sync every "
+            "worker is behind by other rounds: use sync bulk, or down dense"
         )

@@ -2,7 +2,8 @@
 
 Shares (``uniform``, ``by_samples``, ``by_steps``) depend on the other pushes of the update and sum to 1 where
 stated; factors (``constant``, ``by_staleness``, ``hinge``) look at one push alone and are <= 1. A share times
-factors is a ``product``.
+factors is a ``product``. All of them are a number of each push's own, ``raw``, times a factor of the update, ``scale``
+(:class:`aiops.policy.base.FoldableRule`), if the rules are that they are made of.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from aiops.errors import ConfigError
-from aiops.policy.base import PushView, WeightRule
+from aiops.policy.base import FoldableRule, PushView, WeightRule
 
 
 def _is_real(value: object) -> bool:
@@ -30,6 +32,15 @@ def _shares(values: Sequence[float]) -> list[float]:
     return [value / total for value in values] if total > 0 else [0.0] * len(values)
 
 
+def _inverse(total: float) -> float:
+    return 1.0 / total if total > 0 else 0.0
+
+
+# A part of a rule that is asked for raw weights; combination.py has refused the parts that have none.
+def _rule(rule: WeightRule) -> FoldableRule:
+    return cast(FoldableRule, rule)
+
+
 @dataclass(frozen=True, slots=True)
 class Uniform:
     """The plain mean of bulk SGD and of NBSync's prototype (Zhou et al., 2023); sums to 1."""
@@ -37,6 +48,14 @@ class Uniform:
     def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
         """Return 1/n for each of n pushes."""
         return [1.0 / len(pushes)] * len(pushes) if pushes else []
+
+    def raw(self, push: PushView) -> float:
+        """Return 1."""
+        return 1.0
+
+    def scale(self, pushes: Sequence[PushView]) -> float:
+        """Return 1/n."""
+        return 1.0 / len(pushes) if pushes else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +65,35 @@ class BySamples:
     def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
         """Return n_i / sum(n), where n_i is the number of samples behind push i."""
         return _shares([float(push.n_samples) for push in pushes])
+
+    def raw(self, push: PushView) -> float:
+        """Return the number of samples."""
+        return float(push.n_samples)
+
+    def scale(self, pushes: Sequence[PushView]) -> float:
+        """Return 1 over all samples, 0 when there are none."""
+        return _inverse(math.fsum([float(push.n_samples) for push in pushes]))
+
+
+@dataclass(frozen=True, slots=True)
+class ByData:
+    """Shares by the size of the workers' data (n_k / n of McMahan et al., 2017, and of ESync); sums to 1.
+
+    It differs from :class:`BySamples` where workers do other than whole epochs: in rounds of so many steps, or of so
+    long a time, a worker counts for the data it stands for, however much of it was used in this round.
+    """
+
+    def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
+        """Return n_i / sum(n), where n_i is the number of training samples that the sender of push i has."""
+        return _shares([float(push.n_data) for push in pushes])
+
+    def raw(self, push: PushView) -> float:
+        """Return the number of training samples."""
+        return float(push.n_data)
+
+    def scale(self, pushes: Sequence[PushView]) -> float:
+        """Return 1 over all of them."""
+        return _inverse(math.fsum([float(push.n_data) for push in pushes]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +119,43 @@ class BySteps:
             for p, push in zip(shares, pushes, strict=True)
         ]
 
+    def raw(self, push: PushView) -> float:
+        """Return the share per local step, before it is scaled."""
+        return _rule(self.shares).raw(push) / push.n_steps if push.n_steps > 0 else 0.0
+
+    def scale(self, pushes: Sequence[PushView]) -> float:
+        """Return tau over the sum of the shares, which cancels their own scale."""
+        shares = [_rule(self.shares).raw(push) for push in pushes]
+        share = _inverse(math.fsum(shares))
+        steps = zip(shares, pushes, strict=True)
+        return share * math.fsum(p * share * push.n_steps for p, push in steps)
+
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """FedAsync's constant rule, s(t) = 1 (Xie et al., 2019): every push counts in full. A factor."""
+    """FedAsync's constant rule, s(t) = 1, or its alpha (Xie et al., 2019): every push counts the same. A factor.
+
+    Attributes:
+        value: What a push counts, in (0, 1].
+    """
+
+    value: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (_is_real(self.value) and 0 < self.value <= 1):
+            raise ConfigError(f"constant's value is {self.value!r}, it must be in (0, 1]")
 
     def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
-        """Return 1 for each push."""
-        return [1.0] * len(pushes)
+        """Return the value for each push."""
+        return [float(self.value)] * len(pushes)
+
+    def raw(self, push: PushView) -> float:
+        """Return 1."""
+        return 1.0
+
+    def scale(self, pushes: Sequence[PushView]) -> float:
+        """Return 1."""
+        return 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +175,14 @@ class ByStaleness:
     def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
         """Return (staleness + 1)^(-a) for each push."""
         return [(push.staleness + 1.0) ** -self.a for push in pushes]
+
+    def raw(self, push: PushView) -> float:
+        """Return (staleness + 1)^(-a)."""
+        return float((push.staleness + 1.0) ** -self.a)
+
+    def scale(self, pushes: Sequence[PushView]) -> float:
+        """Return 1."""
+        return 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +206,14 @@ class Hinge:
         """Return 1 up to ``b`` rounds of staleness and 1 / (a * (staleness - b) + 1) beyond."""
         return [1.0 / (self.a * max(push.staleness - self.b, 0.0) + 1.0) for push in pushes]
 
+    def raw(self, push: PushView) -> float:
+        """Return 1 up to ``b`` rounds of staleness and 1 / (a * (staleness - b) + 1) beyond."""
+        return 1.0 / (self.a * max(push.staleness - self.b, 0.0) + 1.0)
+
+    def scale(self, pushes: Sequence[PushView]) -> float:
+        """Return 1."""
+        return 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Product:
@@ -141,6 +234,14 @@ class Product:
         columns = [rule(pushes) for rule in self.rules]
         return [math.prod(row) for row in zip(*columns, strict=True)]
 
+    def raw(self, push: PushView) -> float:
+        """Return the product of all rules' raw weights."""
+        return math.prod(_rule(rule).raw(push) for rule in self.rules)
+
+    def scale(self, pushes: Sequence[PushView]) -> float:
+        """Return the product of all rules' scales."""
+        return math.prod(_rule(rule).scale(pushes) for rule in self.rules)
+
 
 @dataclass(frozen=True, slots=True)
 class Normalized:
@@ -156,6 +257,14 @@ class Normalized:
         """Return the rule's weights divided by their sum."""
         return _shares(self.rule(pushes))
 
+    def raw(self, push: PushView) -> float:
+        """Return the rule's raw weight."""
+        return _rule(self.rule).raw(push)
+
+    def scale(self, pushes: Sequence[PushView]) -> float:
+        """Return 1 over the sum of the raw weights, 0 when it is 0."""
+        return _inverse(math.fsum([_rule(self.rule).raw(push) for push in pushes]))
+
 
 def uniform() -> Uniform:
     """Return the plain mean, 1/n each."""
@@ -167,6 +276,11 @@ def by_samples() -> BySamples:
     return BySamples()
 
 
+def by_data() -> ByData:
+    """Return the mean over the workers' data, n_i / sum(n); every worker has to say how much it has."""
+    return ByData()
+
+
 def by_steps(shares: WeightRule | None = None) -> BySteps:
     """Return FedNova's rule: each push counts per local step, times the mean number of steps.
 
@@ -176,9 +290,13 @@ def by_steps(shares: WeightRule | None = None) -> BySteps:
     return BySteps(Uniform() if shares is None else shares)
 
 
-def constant() -> Constant:
-    """Return weight 1 for every push, whatever its age."""
-    return Constant()
+def constant(value: float = 1.0) -> Constant:
+    """Return the same weight for every push, whatever its age.
+
+    Args:
+        value: That weight, in (0, 1]; with other factors, FedAsync's alpha.
+    """
+    return Constant(value)
 
 
 def by_staleness(a: float = 0.5) -> ByStaleness:

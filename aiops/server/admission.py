@@ -5,7 +5,7 @@ Whatever a push could be refused for without looking at other pushes is decided 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aiops.codec.base import Codec
@@ -35,10 +35,11 @@ class AdmittedPush(Handle):
         request: The request to answer there.
         origin: The connection and the request that brought the payload.
         moved_steps: Mean local steps by which the version moved that it is merged in.
+        holds: The newest version that its worker had a copy of when it sent this last; None for no copy.
     """
 
     __slots__ = (
-        "_frames", "member", "message", "moved_steps", "origin", "parts", "peer", "request",
+        "_frames", "holds", "member", "message", "moved_steps", "origin", "parts", "peer", "request",
     )  # fmt: skip
 
     def __init__(self, member: Member, peer: Peer, event: Event) -> None:
@@ -50,6 +51,7 @@ class AdmittedPush(Handle):
         self.request = event.request
         self.origin = peer, event.request
         self.moved_steps = 0.0
+        self.holds = self.message.holds
         self._frames = event.parts
 
     def unseen_bytes(self, seen: Collection[Key]) -> int:
@@ -64,6 +66,12 @@ class AdmittedPush(Handle):
         self.parts = {}
 
 
+def admitted(handle: Handle) -> AdmittedPush:
+    """Return what the engine gives back as what it was given."""
+    assert isinstance(handle, AdmittedPush)
+    return handle
+
+
 def pushed(worker: WorkerId, handle: Handle, message: Push) -> Pushed:
     """Return what the engine is told of a push."""
     return Pushed(
@@ -75,6 +83,7 @@ def pushed(worker: WorkerId, handle: Handle, message: Push) -> Pushed:
         loss=message.loss,
         step_s=message.step_s,
         sync_s=message.sync_s,
+        n_data=message.n_data,
     )
 
 
@@ -102,6 +111,13 @@ def misfit(push: AdmittedPush, service: Service) -> Refused | None:
             f"keys {due.start} to {due.stop - 1} is due"
         )
     return None
+
+
+def note_steps(pushes: Sequence[AdmittedPush], weights: Sequence[float], gain: float) -> None:
+    """Tell pushes that are merged together by how many mean local steps that moves the version."""
+    steps = [weight * push.message.n_steps for push, weight in zip(pushes, weights, strict=True)]
+    for push in pushes:
+        push.moved_steps = gain * sum(steps)
 
 
 def check_parts(
@@ -150,6 +166,17 @@ def check_parts(
             raise type(error)(f"key {key}: {error}") from None
         _refuse_nonfinite(store, key, position)
         push.parts[key] = Part(codec, frame.payload)
+
+
+def objection(
+    push: AdmittedPush, store: Store, codecs: Mapping[int, Codec], seen: Mapping[Key, int]
+) -> Refused | None:
+    """Return what :func:`check_parts` raises; None where the push is good."""
+    try:
+        check_parts(push, store, codecs, seen)
+    except Refused as error:
+        return error
+    return None
 
 
 def _refuse_nonfinite(store: Store, key: Key, position: int) -> None:

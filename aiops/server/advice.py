@@ -32,12 +32,19 @@ class AdvisedEngine(Engine):
         weights: What each push of a round is worth.
         work: How far a round goes for each worker.
         min_workers: No round closes before so many workers have pushed at least once.
+        fold: Whether pushes are added to their round's sum as they come.
     """
 
     def __init__(
-        self, sync: SyncPolicy, weights: WeightRule, work: QueriedWork, *, min_workers: int = 1
+        self,
+        sync: SyncPolicy,
+        weights: WeightRule,
+        work: QueriedWork,
+        *,
+        min_workers: int = 1,
+        fold: bool = False,
     ) -> None:
-        super().__init__(sync, weights, work, min_workers=min_workers)
+        super().__init__(sync, weights, work, min_workers=min_workers, fold=fold)
         self._table = work.table()
         # One question of a worker at a time.
         self._questions: dict[WorkerId, _Question] = {}
@@ -110,12 +117,17 @@ class AdvisedEngine(Engine):
 
 
 def make_engine(
-    sync: SyncPolicy, weights: WeightRule, work: WorkPolicy, *, min_workers: int = 1
+    sync: SyncPolicy,
+    weights: WeightRule,
+    work: WorkPolicy,
+    *,
+    min_workers: int = 1,
+    fold: bool = False,
 ) -> Engine:
     """Return the engine that a work policy needs; the arguments are :class:`Engine`'s."""
     if isinstance(work, QueriedWork):
-        return AdvisedEngine(sync, weights, work, min_workers=min_workers)
-    return Engine(sync, weights, work, min_workers=min_workers)
+        return AdvisedEngine(sync, weights, work, min_workers=min_workers, fold=fold)
+    return Engine(sync, weights, work, min_workers=min_workers, fold=fold)
 
 
 def _declines(actions: list[Action], handle: Handle) -> bool:

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from aiops.errors import Busy, NotMember, Refused, StalePush, ZeroWeight
 from aiops.policy.base import (
     BufferPolicy,
+    FoldableRule,
     GrantPolicy,
-    PushView,
     RoundView,
     SyncPolicy,
     WeightRule,
@@ -28,6 +26,7 @@ from aiops.server.event import (
     Answer,
     Decline,
     Event,
+    Fold,
     Joined,
     Left,
     Merge,
@@ -36,8 +35,11 @@ from aiops.server.event import (
     Pushed,
 )
 from aiops.server.roster import Roster
-from aiops.server.round import Held, Round, given_up
+from aiops.server.round import Held, Round, given_up, view_of
 from aiops.types import Clock, Version, WorkerId
+
+# Added to a sum of float32 values with a larger weight, what others have pushed would be lost in the rounding.
+MOST_RAW = 1e30
 
 
 @dataclass(slots=True)
@@ -49,6 +51,8 @@ class Engine:
         weights: What each push of a round is worth.
         work: How much each worker computes.
         min_workers: No round closes before so many workers have pushed at least once.
+        needs_data: Whether ``weights`` look at how many training samples a worker has.
+        fold: Whether pushes are added to their round's sum as they come; the weights are a foldable rule then.
         version: Rounds closed.
         started: Whether ``min_workers`` was reached.
     """
@@ -57,6 +61,8 @@ class Engine:
     weights: WeightRule
     work: WorkPolicy
     min_workers: int = 1
+    needs_data: bool = False
+    fold: bool = False
     version: Version = field(default=Version(0))
     started: bool = False
     _roster: Roster = field(default_factory=Roster)
@@ -65,15 +71,20 @@ class Engine:
     # Pushes of workers whose earlier life has one in the open round.
     _early: dict[WorkerId, Pushed] = field(default_factory=dict)
     _plan: dict[WorkerId, Work] = field(default_factory=dict)
+    _merged_at: float = 0.0
     # How far those may go that a policy lets go on for several pushes.
     _granted: dict[WorkerId, Clock] = field(default_factory=dict)
-    # The sync policy, if it is one of these: asked for once, since asking takes longer than a small push does.
+    # The policies as what they are beside: asked for once, since asking takes longer than a small push does.
     _buffer: BufferPolicy | None = None
     _granting: GrantPolicy | None = None
+    _folding: FoldableRule | None = None
 
     def __post_init__(self) -> None:
         self._buffer = self.sync if isinstance(self.sync, BufferPolicy) else None
         self._granting = self.sync if isinstance(self.sync, GrantPolicy) else None
+        if self.fold:
+            assert isinstance(self.weights, FoldableRule), "config has refused other rules"
+            self._folding = self.weights
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event at time ``now`` (seconds of the loop's clock); return what is to be done, in order."""
@@ -102,14 +113,14 @@ class Engine:
 
         None when it would not close with all that is held and coming then, or when the policy does not wait for them.
         """
-        if self._round.busy or self._early or not self.sync.barrier:
+        if self._round.busy or self._early or not self.sync.barrier or self.fold:
             return None
         views = {worker: held.view for worker, held in self._round.held.items()}
         clocks, here = self.clocks(), self._roster
         for push in coming:
             if self._objection(push) is not None or push.worker in views:
                 return None
-            views[push.worker] = self._view_of(push, now)
+            views[push.worker] = view_of(push, self.version, now)
             clocks.setdefault(push.worker, Clock(0))
         live = here.clocks.keys()
         present = live | here.here(set(views))
@@ -164,29 +175,26 @@ class Engine:
         # Of an active worker it would have been an objection.
         if push.worker not in self._roster.clocks and self._round.has_push(push.worker):
             self._early[push.worker] = push
-        else:
-            self._hold(push, now)
-        return self._advance(now)
+            return self._advance(now)
+        return self._hold(push, now) + self._advance(now)
 
-    def _hold(self, push: Pushed, now: float) -> None:
-        pace = self._roster.pushed(push, now)
-        self._round.held[push.worker] = Held(self._view_of(push, now), push.handle, pace)
-
-    def _view_of(self, push: Pushed, now: float) -> PushView:
-        return PushView(
-            worker=push.worker,
-            base=push.base,
-            staleness=self.version - push.base,
-            n_samples=push.n_samples,
-            n_steps=push.n_steps,
-            loss=push.loss,
-            arrived=now,
-        )
+    def _hold(self, push: Pushed, now: float) -> list[Action]:
+        pace, view = self._roster.pushed(push, now), view_of(push, self.version, now)
+        first = not self._round.held
+        self._round.held[push.worker] = Held(view, push.handle, pace)
+        if self._folding is None:
+            return []
+        return [Fold(push.handle, self._folding.raw(view), first)]
 
     def _objection(self, push: Pushed) -> Refused | None:
         member = self._roster.get(push.worker)
         if member is None:
             return NotMember(f"worker {push.worker} is not a member, its lease has ended")
+        if self.needs_data and not push.n_data:
+            return Refused(
+                f"weights {self.weights!r} need to know how many training samples a worker has, and worker "
+                f"{push.worker} says 0: give n_data to connect() or attach()"
+            )
         if push.base > self.version:
             return Refused(f"push starts from version {push.base}, the server is at {self.version}")
         active = push.worker in self._roster.clocks
@@ -198,6 +206,10 @@ class Engine:
         newcomer = not active and push.base >= member.joined
         if bound is not None and staleness > bound and not newcomer:
             return StalePush(staleness, bound)
+        if self._folding is not None:
+            raw = self._folding.raw(view_of(push, self.version, 0.0))
+            if not raw <= MOST_RAW:
+                return Refused(f"push weighs {raw:g} by itself, the limit is {MOST_RAW:g}")
         return None
 
     # Ask the policy whether a round closes now; at most one merge is under way.
@@ -205,7 +217,7 @@ class Engine:
         actions = self._answers(now) if self._parked else []
         while not self._round.busy:
             if self._early:
-                self._admit_early(now)
+                actions += self._admit_early(now)
             if not self.started:
                 self.started = self.n_pushed >= self.min_workers
                 if not self.started:
@@ -213,13 +225,15 @@ class Engine:
             chosen = self._chosen(now)
             if not chosen:
                 break
-            weights = tuple(self.weights([held.view for held in chosen]))
+            views = [held.view for held in chosen]
+            weights = tuple(self.weights(views))
             if not any(weights):
                 error = ZeroWeight(f"all {len(chosen)} pushes of the round weigh 0")
                 actions += given_up(chosen, error)
                 continue
             self._round.begin(chosen, now)
-            actions.append(Merge(tuple([held.handle for held in chosen]), weights))
+            scale = None if self._folding is None else self._folding.scale(views)
+            actions.append(Merge(tuple([held.handle for held in chosen]), weights, scale))
         if self._buffer is not None and self.started:
             actions += self._answer_waiting(self._buffer, now)
         return actions
@@ -237,12 +251,12 @@ class Engine:
             answers.append(Answer(held.handle, worker, self.version, staleness, 0))
         return answers
 
-    def _admit_early(self, now: float) -> None:
-        for worker in sorted(self._early.keys() - self._round.held.keys()):
-            self._hold(self._early.pop(worker), now)
+    def _admit_early(self, now: float) -> list[Action]:
+        free = sorted(self._early.keys() - self._round.held.keys())
+        return [action for worker in free for action in self._hold(self._early.pop(worker), now)]
 
     def _merged(self, now: float) -> list[Action]:
-        self.version = Version(self.version + 1)
+        self.version, self._merged_at = Version(self.version + 1), now
         merged = self._round.end()
         for held in merged:
             if held.answered:
@@ -270,16 +284,18 @@ class Engine:
             for worker in sorted(self._parked)
             if worker not in view.clocks or self.sync.may_proceed(worker, view)
         ]
-        for worker in free:
-            self._roster.answered(worker, now)
+        if now > self._merged_at:
+            for worker in free:
+                self._roster.answered(worker, now)
         return [self._parked.pop(worker) for worker in free]
 
     def _view(self, now: float) -> RoundView:
-        view = self._round.view(self.version, self._roster.clocks.copy(), now)
+        held = {worker: held.view for worker, held in self._round.held.items()}
+        clocks = self._roster.clocks.copy()
         if self._granting is None:
-            return view
+            return RoundView(self.version, held, clocks, now)
         granted, times = self._granted.copy(), self._roster.times()
-        return msgspec.structs.replace(view, granted=granted, times=times)
+        return RoundView(self.version, held, clocks, now, granted, times)
 
     def _replan(self) -> None:
         self._plan = dict(self.work.plan(self._roster.views()))

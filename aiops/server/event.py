@@ -44,6 +44,7 @@ class Pushed(msgspec.Struct, frozen=True):
         loss: Mean training loss; NaN when unknown.
         step_s: The worker's mean step time since its last push, in seconds; 0 when unknown.
         sync_s: The worker's last time from push to model, in seconds; 0 when unknown.
+        n_data: Training samples that the worker has at all; 0 when unknown.
     """
 
     worker: WorkerId
@@ -54,6 +55,7 @@ class Pushed(msgspec.Struct, frozen=True):
     loss: float = math.nan
     step_s: float = 0.0
     sync_s: float = 0.0
+    n_data: int = 0
 
 
 class Queried(msgspec.Struct, frozen=True):
@@ -92,11 +94,23 @@ Event: TypeAlias = Joined | Left | Pushed | Merged | MergeFailed
 # -- actions --
 
 
+class Fold(msgspec.Struct, frozen=True):
+    """Add ``weight * push`` to the sum of the open round, of which it may be the ``first``; its payload can go then."""
+
+    handle: Handle
+    weight: float
+    first: bool
+
+
 class Merge(msgspec.Struct, frozen=True):
-    """Add ``sum weight * push`` to the parameters and publish them; then report Merged or MergeFailed."""
+    """Add ``sum weight * push`` to the parameters and publish them; then report Merged or MergeFailed.
+
+    With a ``scale``, the pushes were folded, and the sum is ``scale`` times what they were folded into.
+    """
 
     handles: tuple[Handle, ...]
     weights: tuple[float, ...]
+    scale: float | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -143,4 +157,4 @@ class Drop(msgspec.Struct, frozen=True):
     error: Refused
 
 
-Action: TypeAlias = Merge | Answer | Decline | Advise | Drop
+Action: TypeAlias = Fold | Merge | Answer | Decline | Advise | Drop

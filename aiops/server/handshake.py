@@ -116,6 +116,7 @@ class Handshake:
                 drift=config.drift,
                 proximal=config.proximal,
                 query=isinstance(config.work, QueriedWork),
+                down=config.down.name,
                 fragments=config.fragments,
                 delay=config.delay,
             ),

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from aiops.codec.base import Codec
+from aiops.codec.base import DENSE, Codec
 from aiops.errors import Busy, ConnectionLost, NotMember, Refused
-from aiops.server.admission import AdmittedPush, check_parts, misfit, pushed
-from aiops.server.answer import send_model
+from aiops.server.admission import AdmittedPush, admitted, misfit, note_steps, objection, pushed
 from aiops.server.arrival import Arrivals
 from aiops.server.event import (
     Action,
@@ -21,17 +21,18 @@ from aiops.server.event import (
     Decline,
     Drop,
     Event,
+    Fold,
     Merge,
     Merged,
     MergeFailed,
 )
+from aiops.server.folding import Folding
 from aiops.server.members import Taken
+from aiops.server.outcome import confirm, repeat
 from aiops.server.peer import Peer
 from aiops.server.question import answer, ask
-from aiops.server.shard import MergeJob, Shard
+from aiops.server.shard import MergeJob, Part, Shard
 from aiops.types import Key
-from aiops.wire.frame import Kind
-from aiops.wire.message import Ack
 from aiops.wire.session import Event as Received
 
 if TYPE_CHECKING:
@@ -70,6 +71,13 @@ class Merger:
         self._acting = False
         self._jobs: Sequence[tuple[Shard, MergeJob]] = ()
         self._threads: list[ThreadPoolExecutor] = []
+        self._folding = Folding(
+            service,
+            codecs[DENSE],
+            in_thread=self._in_thread,
+            done=self._give_back,
+            inline_bytes=INLINE_BYTES,
+        )
 
     def push(self, peer: Peer, event: Received) -> None:
         """Take a push in, once however often it is sent."""
@@ -87,10 +95,10 @@ class Merger:
         if waiting is not None and waiting.message.sequence == sequence:
             self._service.counters["pushes_repeated"] += 1
             # Its answer goes to where it was sent last.
-            waiting.peer, waiting.request = peer, event.request
+            waiting.peer, waiting.request, waiting.holds = peer, event.request, push.holds
         elif answered:
             self._service.counters["pushes_repeated"] += 1
-            self._repeat(push)
+            repeat(self._service, push)
         else:
             self._service.counters["refused_Busy"] += 1
             busy = f"worker {member.worker} has a push under way, one is the limit"
@@ -115,6 +123,7 @@ class Merger:
             thread.shutdown()
         self._service.store.discard(self._jobs)
         self._jobs = ()
+        self._folding.close()
         for push in (*self._pending.values(), *self._waiting):
             push.release()
         self._pending.clear()
@@ -124,19 +133,13 @@ class Merger:
     def _begin(self, push: AdmittedPush) -> None:
         seen = self._arrivals.came(push)
         if push.unseen_bytes(seen) <= INLINE_BYTES:
-            self._enter(push, self._verdict(push, seen))
+            self._enter(push, objection(push, self._service.store, self._codecs, seen))
         else:
             self._service.spawn(self._check(push, seen), "check")
 
     async def _check(self, push: AdmittedPush, seen: Mapping[Key, int]) -> None:
-        self._enter(push, await self._in_thread(0, self._verdict, push, seen))
-
-    def _verdict(self, push: AdmittedPush, seen: Mapping[Key, int]) -> Refused | None:
-        try:
-            check_parts(push, self._service.store, self._codecs, seen)
-        except Refused as error:
-            return error
-        return None
+        store = self._service.store
+        self._enter(push, await self._in_thread(0, objection, push, store, self._codecs, seen))
 
     def _enter(self, push: AdmittedPush, error: Refused | None) -> None:
         member = push.member
@@ -144,7 +147,8 @@ class Merger:
             # It left while the push was checked; another life may have its number by now.
             error = NotMember(f"worker {member.worker} is not a member, its lease has ended")
         if error is None:
-            error = misfit(push, self._service)
+            store, version = self._service.store, self._service.engine.version
+            error = misfit(push, self._service) or store.claim(push, newest=version)
         if error is not None:
             self._act([Decline(push, error)])
             return
@@ -165,24 +169,6 @@ class Merger:
         self._close(push, None)
         push.peer.connection.abort(ConnectionLost("the push is to be sent again"))
 
-    # A push that was answered before: say the same again.
-    def _repeat(self, push: AdmittedPush) -> None:
-        match push.member.outcomes.get(push.message.sequence):
-            case Taken() as taken:
-                self._confirm(push, taken)
-            case Refused() as error:
-                push.peer.refuse(push.request, error)
-            case _:
-                late = f"push {push.message.sequence} was answered long ago"
-                push.peer.refuse(push.request, Refused(late))
-
-    def _confirm(self, push: AdmittedPush, taken: Taken) -> None:
-        if push.message.want:
-            fragment = push.message.fragment
-            send_model(self._service, push.peer, push.request, taken, fragment)
-        else:
-            push.peer.post(Kind.ACK, Ack(taken.version, taken.staleness), push.request)
-
     # Actions may feed the engine again; they are done in order all the same, without recursion.
     def _act(self, actions: Sequence[Action]) -> None:
         self._actions.extend(actions)
@@ -197,21 +183,29 @@ class Merger:
 
     def _do(self, action: Action) -> None:
         match action:
-            case Merge(handles, weights):
-                self._merge([_push(handle) for handle in handles], weights)
+            case Fold(handle, weight, first):
+                self._folding.fold(admitted(handle), weight, first=first)
+            case Merge(handles, weights, scale):
+                pushes = [admitted(handle) for handle in handles]
+                merge = functools.partial(self._merge, pushes, weights)
+                if scale is None:
+                    merge([push.parts for push in pushes], weights)
+                else:
+                    # What was added up as it came is a single push to the shards.
+                    self._folding.merge(weights, scale, merge)
             case Answer(handle, _, version, staleness, n_merged):
-                push = _push(handle)
+                push = admitted(handle)
                 taken = Taken(version, staleness, n_merged, push.moved_steps)
                 # The memory of a merged one is given back by now.
                 if not n_merged:
                     self._arrivals.gone(push)
                     self._waiting.add(push)
                 self._close(push, taken)
-                self._confirm(push, taken)
+                confirm(self._service, push, taken)
             case Advise():
                 answer(action)
             case Decline(handle, error):
-                push = _push(handle)
+                push = admitted(handle)
                 self._service.counters[f"refused_{type(error).__name__}"] += 1
                 # These say nothing about the push itself: sent again, it may well be taken.
                 again = isinstance(error, Busy | NotMember)
@@ -219,7 +213,7 @@ class Merger:
                 self._close(push, None if again else error)
                 push.peer.refuse(push.request, error)
             case Drop(handle, error):
-                push = _push(handle)
+                push = admitted(handle)
                 log.warning("a push of worker %d is lost: %s", push.member.worker, error)
                 self._service.counters["pushes_dropped"] += 1
                 self._give_back(push)
@@ -233,6 +227,7 @@ class Merger:
     def _give_back(self, push: AdmittedPush) -> None:
         self._waiting.discard(push)
         self._arrivals.gone(push)
+        self._service.store.unclaim(push)
         push.release()
 
     def release_held_back(self) -> None:
@@ -243,24 +238,26 @@ class Merger:
         for push in waiting:
             self._enter(push, None)
 
-    def _merge(self, pushes: Sequence[AdmittedPush], weights: Sequence[float]) -> None:
+    def _merge(
+        self,
+        pushes: Sequence[AdmittedPush],
+        weights: Sequence[float],
+        parts: Sequence[Mapping[Key, Part]],
+        factors: Sequence[float],
+    ) -> None:
         service = self._service
-        parts = [push.parts for push in pushes]
         drafts = self._arrivals.drafted(pushes, weights)
         if drafts is None:
             lost = "the round closes with other pushes than were under way, send it again"
             self.feed(MergeFailed(Busy(lost)))
             return
-        self._jobs = jobs = service.store.begin(parts, weights, service.config.server_lr, drafts)
+        gain, origins = service.config.server_lr, service.store.origins(pushes)
+        self._jobs = jobs = service.store.begin(parts, factors, gain, drafts, origins)
         self._arrivals.close_round(drafts)
-        moved_steps = service.config.server_lr * sum(
-            [weight * push.message.n_steps for push, weight in zip(pushes, weights, strict=True)]
-        )
-        for push in pushes:
-            push.moved_steps = moved_steps
+        note_steps(pushes, weights, service.config.server_lr)
         service.counters["buckets_drafted"] += len(drafts)
-        size = sum([job.todo_bytes for _, job in jobs]) * (len(pushes) + 2)
-        if size <= INLINE_BYTES:
+        size = sum([job.todo_bytes for _, job in jobs]) * (len(parts) + 2)
+        if size <= INLINE_BYTES and not service.store.selects:
             for _, job in jobs:
                 job.run()
             self._finish(pushes)
@@ -268,21 +265,31 @@ class Merger:
             service.spawn(self._merge_in_threads(pushes), "merge")
 
     async def _merge_in_threads(self, pushes: Sequence[AdmittedPush]) -> None:
+        store = self._service.store
+        if store.selects:
+            await self._each(store.measure)
+            store.select(self._jobs)
+        await self._each(lambda job: job.run())
+        self._finish(pushes)
+
+    async def _each(self, work: Callable[[MergeJob], None]) -> None:
         async with asyncio.TaskGroup() as group:
             for shard, job in self._jobs:
-                group.create_task(self._in_thread(shard.shard, job.run))
-        self._finish(pushes)
+                group.create_task(self._in_thread(shard.shard, work, job))
 
     def _finish(self, pushes: Sequence[AdmittedPush]) -> None:
         service = self._service
         jobs, self._jobs = self._jobs, ()
         error = service.store.finish(jobs)
+        self._folding.merged()
         if error is not None:
             self.feed(MergeFailed(error))
             return
         for push in pushes:
             push.member.merged += 1
             self._give_back(push)
+            if not service.engine.is_member(push.member.worker):
+                service.store.left(push.member.worker)
         service.counters["pushes_merged"] += len(pushes)
         self.feed(Merged())
         service.moved()
@@ -293,8 +300,3 @@ class Merger:
             name = f"aiops-shard-{len(self._threads)}"
             self._threads.append(ThreadPoolExecutor(1, thread_name_prefix=name))
         return await self._loop.run_in_executor(self._threads[shard], work, *args)
-
-
-def _push(handle: object) -> AdmittedPush:
-    assert isinstance(handle, AdmittedPush)
-    return handle

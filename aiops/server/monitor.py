@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiops.policy.base import PushTimes, WorkerView
+from aiops.policy.base import PushTimes
 from aiops.server.event import Pushed
-from aiops.types import Clock
 
 # Weight of the newest measurement in a smoothed one.
 SMOOTHING = 0.5
@@ -78,10 +77,6 @@ class Pace:
     def declined(self) -> None:
         """Note that a push was not taken: what the worker measures next is not a sync's time."""
         self._waited_s = None
-
-    def view(self, clock: Clock) -> WorkerView:
-        """Return what a work policy may see."""
-        return WorkerView(clock=clock, step_s=self.step_s, sync_s=self.sync_s, link_s=self.link_s)
 
     def times(self) -> PushTimes:
         """Return what a sync policy may see."""

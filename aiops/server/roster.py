@@ -82,7 +82,11 @@ class Roster:
 
     def views(self) -> dict[WorkerId, WorkerView]:
         """Return what a work policy may see of every member."""
-        return {worker: member.pace.view(member.clock) for worker, member in self._members.items()}
+        views = {}
+        for worker, member in self._members.items():
+            pace = member.pace
+            views[worker] = WorkerView(member.clock, pace.step_s, pace.sync_s, pace.link_s)
+        return views
 
     def times(self) -> dict[WorkerId, PushTimes]:
         """Return when each active member pushed."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from aiops.errors import Refused
-from aiops.policy.base import BufferPolicy, PushView, RoundView
-from aiops.server.event import Action, Decline, Drop, Handle
+from aiops.policy.base import BufferPolicy, PushView
+from aiops.server.event import Action, Decline, Drop, Handle, Pushed
 from aiops.server.monitor import Pace
-from aiops.types import Clock, Version, WorkerId
+from aiops.types import Version, WorkerId
 
 
 class Held(msgspec.Struct):
@@ -37,33 +37,21 @@ class Round:
     Attributes:
         held: The push of each worker that waits for its answer and its round, in order of arrival.
         merging: Those whose merge is under way and that are not answered.
+        busy: Whether a merge is under way.
         closed: When the merge that is under way, or was the last one, was asked for.
     """
 
     held: dict[WorkerId, Held] = field(default_factory=dict)
     merging: dict[WorkerId, Held] = field(default_factory=dict)
+    busy: bool = False
     closed: float = 0.0
     # What was answered on arrival and waits, all of it older than what is held, or is being merged.
     _buffer: list[Held] = field(default_factory=list)
     _sinking: list[Held] = field(default_factory=list)
 
-    @property
-    def busy(self) -> bool:
-        """Whether a merge is under way."""
-        return bool(self.merging or self._sinking)
-
     def has_push(self, worker: WorkerId) -> bool:
         """Return whether a push of ``worker`` is not answered yet, but for a merged one that is parked."""
         return worker in self.held or worker in self.merging
-
-    def view(self, version: Version, clocks: Mapping[WorkerId, Clock], now: float) -> RoundView:
-        """Return what a sync policy may see."""
-        return RoundView(
-            version=version,
-            held={worker: held.view for worker, held in self.held.items()},
-            clocks=clocks,
-            now=now,
-        )
 
     def take(self, workers: Iterable[WorkerId]) -> list[Held]:
         """Take out what these workers hold, in worker order: float sums come out the same whoever was first."""
@@ -85,13 +73,16 @@ class Round:
     def begin(self, chosen: Sequence[Held], now: float) -> None:
         """Note that the merge of these pushes is asked for."""
         self.merging = {held.view.worker: held for held in chosen if not held.answered}
-        self._sinking = [held for held in chosen if held.answered]
-        self.closed = now
+        if len(self.merging) < len(chosen):
+            self._sinking = [held for held in chosen if held.answered]
+        self.busy, self.closed = True, now
 
     def end(self) -> list[Held]:
         """Note that the merge is over; return its pushes."""
-        over = [*self._sinking, *self.merging.values()]
-        self.merging, self._sinking = {}, []
+        over = list(self.merging.values())
+        if self._sinking:
+            over, self._sinking = self._sinking + over, []
+        self.merging, self.busy = {}, False
         return over
 
     def answer_waiting(self, sync: BufferPolicy) -> list[Held]:
@@ -107,6 +98,20 @@ class Round:
             held.answered = True
         self._buffer, self.held = waiting, {}
         return answered
+
+
+def view_of(push: Pushed, version: Version, now: float) -> PushView:
+    """Return what a policy may know of a push that came ``now``, at this version."""
+    return PushView(
+        push.worker,
+        push.base,
+        version - push.base,
+        push.n_samples,
+        push.n_steps,
+        push.loss,
+        now,
+        push.n_data,
+    )
 
 
 def given_up(pushes: Sequence[Held], error: Refused) -> list[Action]:

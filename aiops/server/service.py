@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiops.buffers import BufferPool
-from aiops.codec.base import Codec
+from aiops.codec.base import DENSE, Codec
 from aiops.config import ServerConfig
 from aiops.errors import AiopsError
 from aiops.policy.base import Place
@@ -81,14 +81,21 @@ class Service:
         self.counters: Counter[str] = Counter()
         self.pool = BufferPool()
         self.engine = make_engine(
-            config.sync, config.weights, config.work, min_workers=config.min_workers
+            config.sync,
+            config.weights,
+            config.work,
+            min_workers=config.min_workers,
+            fold=config.fold == "arrival",
         )
+        self.engine.needs_data = config.needs_data
         self.members = Members(lease_s=config.lease_s)
         self.store = Store(
             self.pool,
             shards=config.shards,
             bucket_bytes=config.bucket_bytes,
             place=place,
+            rules=config.rules,
+            down=None if config.down.wire_id == DENSE else config.down,
             fragments=config.fragments,
         )
         self.peers: set[Peer] = set()
@@ -239,6 +246,7 @@ class Service:
         peer, member.peer = member.peer, None
         if peer is not None and reason != "left":
             peer.connection.abort()
+        self.store.left(member.worker)
         self.feed(Left(member.worker))
 
     def dispatch(self, peer: Peer, event: Event) -> None:

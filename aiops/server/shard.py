@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from aiops.buffers import Block, BufferPool
 from aiops.codec.base import DENSE, Codec
+from aiops.errors import Refused
 from aiops.kernels import merge_checked
 from aiops.server.draft import CHUNK_BYTES, BucketDraft
-from aiops.types import Key, ShardId
+from aiops.types import Key, ShardId, WorkerId
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -26,6 +27,13 @@ class Part(msgspec.Struct, frozen=True):
     payload: memoryview
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """Where a push comes from: its worker, and the snapshot that it started from, which is kept while it is merged."""
+
+    worker: WorkerId
+    base: Mapping[Key, Block]
+
+
 class MergeJob(msgspec.Struct):
     """A merge in the making. ``run`` may happen in another thread; everything else belongs to the loop thread.
 
@@ -33,6 +41,7 @@ class MergeJob(msgspec.Struct):
         fresh: The new snapshot's blocks by key.
         todo_bytes: Bytes of them that no draft holds yet.
         bad: Key and position of the first value that came out NaN or infinite; None when all are finite.
+        error: Why there will be no merge; None where nothing speaks against it.
     """
 
     fresh: dict[Key, Block]
@@ -45,6 +54,7 @@ class MergeJob(msgspec.Struct):
     _drafts: Mapping[Key, BucketDraft]
     _scratch: Block | None
     _averaged: frozenset[Key]
+    error: Refused | None = None
 
     def run(self) -> None:
         """Compute ``fresh = old + gain * sum weight * push``, summing in the order of the pushes."""
@@ -131,10 +141,12 @@ class Shard:
         weights: Sequence[float],
         gain: float,
         drafts: Mapping[Key, BucketDraft],
+        origins: Sequence[Origin] = (),
     ) -> MergeJob:
         """Take the memory for a merge of ``pushes``; it must be ended by :meth:`publish` or :meth:`discard`.
 
-        The memory of the drafts of its keys goes over to the job, and keys that no push has keep theirs.
+        The memory of the drafts of its keys goes over to the job, and keys that no push has keep theirs. ``origins``
+        are for rules that look at them.
         """
         sizes = self._sizes
         if drafts:

@@ -17,7 +17,8 @@ from aiops.wire.frame import Header, Kind
 from aiops.wire.message import Push
 from aiops.wire.session import Session
 from aiops.wire.table import Table
-from aiops.worker.request import PushRequest, as_bytes, land_in
+from aiops.worker.answer import as_bytes, land_in
+from aiops.worker.request import PushRequest
 from aiops.worker.ticket import Snapshot, Ticket
 
 

@@ -65,6 +65,29 @@ async def test_rounds_stay_exact_whichever_link_is_cut_wherever(chaos, n):
         assert server.status()["pool"]["outstanding"] == 2
 
 
+@pytest.mark.timeout(60)
+async def test_pushes_that_are_added_as_they_come_are_exact_whichever_link_is_cut(chaos):
+    rng = random.Random(3)
+    async with together(chaos, 3, fold="arrival") as (server, relays, workers):
+        params = [await ps.pull() for ps in workers]
+        for version in range(1, 7):
+            if version % 3:
+                rng.choice(relays).cut_after["up"] = rng.randrange(BYTES + 300)
+            tickets = [
+                ps.sync(ones(version), out=out) for ps, out in zip(workers, params, strict=True)
+            ]
+            for ticket, out in zip(tickets, params, strict=True):
+                assert await ticket is out
+                expected = version * (version + 1) / 2
+                np.testing.assert_allclose(out["w"][[0, -1]], expected, rtol=1e-6)
+                assert (out["w"] == out["w"][0]).all()
+            assert server.version == version
+        counters = server.status()["counters"]
+        assert (counters["pushes_merged"], counters["pushes_folded"]) == (18, 18)
+        assert counters["buckets_drafted"] == 0
+        assert server.status()["pool"]["outstanding"] == 2
+
+
 @pytest.mark.parametrize("n", [1, 2])
 async def test_a_lent_update_with_a_bad_value_anywhere_is_refused_and_the_round_goes_on(chaos, n):
     async with together(chaos, n) as (server, _, workers):

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from aiops.errors import ConfigError
-from aiops.policy.combination import check_drift, check_members, check_weights, check_work
+from aiops.policy.combination import (
+    check_drift,
+    check_fold,
+    check_members,
+    check_weights,
+    check_work,
+)
 from aiops.policy.table import parse_sync, parse_weights, parse_work
+from aiops.policy.weight import by_steps, normalized, product
 
 
 @pytest.mark.parametrize(
@@ -130,6 +137,41 @@ def test_work_and_sync(good, bad, sentence):
     sync, work, options = bad
     with pytest.raises(ConfigError, match=sentence):
         check_work(parse_sync(sync), parse_work(work), **options)
+
+
+class Halves:
+    """A user's rule that only knows whole updates."""
+
+    def __call__(self, pushes):
+        return [0.5 for _ in pushes]
+
+
+class Ones(Halves):
+    """One that knows each push by itself as well."""
+
+    def raw(self, push):
+        return 1.0
+
+    def scale(self, pushes):
+        return 0.5
+
+
+@pytest.mark.parametrize("sync", ["asynchronous", "ssp:2", "dssp:2,5", "buffered:2"])
+def test_only_bulk_rounds_are_added_up_as_they_come(sync):
+    check_fold(parse_sync("bulk"), parse_weights("by_samples*by_staleness"))
+    with pytest.raises(ConfigError, match="fold 'arrival' adds the pushes of a bulk round as they"):
+        check_fold(parse_sync(sync), parse_weights("by_samples"))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda rule: rule, by_steps, normalized, product],
+    ids=["alone", "by_steps", "normalized", "product"],
+)
+def test_only_weights_of_each_push_are_added_up_as_they_come(wrap):
+    check_fold(parse_sync("bulk"), wrap(Ones()))
+    with pytest.raises(ConfigError, match=r"Halves object .* has no 'raw' and 'scale'"):
+        check_fold(parse_sync("bulk"), wrap(Halves()))
 
 
 def test_a_buffer_is_no_larger_than_all_workers_fill():

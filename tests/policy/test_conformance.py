@@ -11,13 +11,14 @@ from types import MappingProxyType
 
 import pytest
 
-from aiops.policy.base import BufferPolicy, PushView, RoundView, Work, WorkerView
+from aiops.policy.base import BufferPolicy, FoldableRule, PushView, RoundView, Work, WorkerView
 from aiops.policy.dssp import dssp
 from aiops.policy.esync import esync, esync_prototype
 from aiops.policy.place import by_bytes
 from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 from aiops.policy.table import SYNC, WEIGHTS, WORK
 from aiops.policy.weight import (
+    by_data,
     by_samples,
     by_staleness,
     by_steps,
@@ -56,6 +57,7 @@ WORK_POLICIES = [
 WEIGHT_RULES = [
     (uniform, 1.0),
     (by_samples, 1.0),
+    (by_data, 1.0),
     (by_steps, 1.0),
     (lambda: by_steps(by_samples()), 1.0),
     (constant, None),
@@ -85,6 +87,7 @@ def push(worker, *, n_samples=32, n_steps=4, staleness=0, loss=math.nan):
         n_steps=n_steps,
         loss=loss,
         arrived=0.5 * worker,
+        n_data=640,
     )
 
 
@@ -194,6 +197,16 @@ def test_weights_follow_their_push_not_its_place(make):
     forward = dict(zip(range(4), make()(update), strict=True))
     backward = dict(zip(reversed(range(4)), make()(update[::-1]), strict=True))
     assert backward == pytest.approx(forward, rel=1e-12)
+
+
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("make", [make for make, _ in WEIGHT_RULES], ids=lambda m: repr(m()))
+def test_weights_are_a_number_of_each_push_times_one_of_the_update(make, update):
+    rule = make()
+    assert isinstance(rule, FoldableRule)
+    raw, scale = [rule.raw(push) for push in update], rule.scale(update)
+    assert all(isinstance(number, float) and number >= 0 for number in [*raw, scale])
+    assert [number * scale for number in raw] == pytest.approx(list(rule(update)), rel=1e-12)
 
 
 @pytest.mark.parametrize("make", WORK_POLICIES, ids=names(WORK_POLICIES))

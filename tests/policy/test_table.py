@@ -56,6 +56,7 @@ from aiops.policy.work import fixed, fragments, until_model
         (parse_weights, "by_steps", by_steps()),
         (parse_weights, "by_steps:by_samples", by_steps(by_samples())),
         (parse_weights, "constant", constant()),
+        (parse_weights, "constant:0.6*hinge", product(constant(0.6), hinge())),
         (parse_weights, "by_staleness", by_staleness(0.5)),
         (parse_weights, "by_staleness:1e-1", by_staleness(0.1)),
         (parse_weights, "hinge", hinge(10, 4)),

@@ -119,6 +119,7 @@ class Hand:
         sync_s=0.0,
         number=None,
         split=False,
+        holds=None,
         fragment=None,
     ):
         """Send a push; ``parts`` are arrays (key = position) or dicts of key, data, codec, dtype."""
@@ -134,6 +135,7 @@ class Hand:
             want=want,
             step_s=step_s,
             sync_s=sync_s,
+            holds=holds,
             fragment=fragment,
         )
         head = self.session.send(Kind.PUSH, push, request=number)

@@ -268,6 +268,26 @@ async def test_the_trace_by_hand():
 
 
 @pytest.mark.virtual
+async def test_the_velocity_of_a_fragment_moves_in_its_own_rounds_alone():
+    # The same with v = v / 2 + u and w = w + u + v / 2, u being the mean that is pushed: w0 = 4 + 4 / 2, w1 = 8 + 4.
+    lab = await Lab(
+        [always(1.0), always(3.0)], rounds=4, work="fragments:2,4,1", optimizer="nesterov:1,0.5"
+    ).run()
+    # Step 6: x0 = (3 + 6) / 2 + 3 and (9 + 6) / 2 + 9, less 6; v0 = 4 / 2 + 6, w0 = 6 + 6 + 8 / 2.
+    # Step 8: x1 = (5 + 12) / 2 + 3 and (15 + 12) / 2 + 9, less 12; v1 = 8 / 2 + 5, w1 = 12 + 5 + 9 / 2.
+    assert lab.pushes[0] == [(0, 0, [2.0]), (1, 1, [4.0]), (2, 0, [1.5]), (3, 1, [-0.5])]
+    assert lab.pushes[1] == [(0, 0, [6.0]), (1, 1, [12.0]), (2, 0, [10.5]), (3, 1, [10.5])]
+    assert lab.model.tolist() == [16.0, 21.5]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("fold", ["ordered", "arrival"])
+async def test_fragments_are_merged_alike_however_they_are_added_up(fold):
+    lab = await Lab([always(1.0), always(3.0)], rounds=4, work="fragments:2,4,1", fold=fold).run()
+    assert lab.model.tolist() == [11.0, 15.0]
+
+
+@pytest.mark.virtual
 async def test_one_fragment_without_delay_and_share_is_local_sgd_to_the_last_bit():
     targets = np.random.default_rng(0).standard_normal((2, 24)).astype(np.float32)
 
