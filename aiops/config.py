@@ -33,7 +33,7 @@ from aiops.policy.sync import StaleSynchronous, bulk
 from aiops.policy.table import MergeName as MergeName
 from aiops.policy.table import unknown
 from aiops.policy.weight import by_samples, uniform
-from aiops.policy.work import until_model
+from aiops.policy.work import Fragments, until_model
 from aiops.url import check_token
 
 SYNC, WEIGHTS, WORK, CODEC = policies.SYNC, policies.WEIGHTS, policies.WORK, codecs.CODEC
@@ -156,6 +156,8 @@ class ServerConfig:
         if self.fold == "arrival":
             combination.check_fold(self.sync, self.weights)
             check_folded(self.aggregation)
+        if self.fragments:
+            self._check_fragments()
         if self.drift != "off":
             self._check_drift()
             check_mean(self.aggregation, self.optimizer)
@@ -165,6 +167,16 @@ class ServerConfig:
         """How rounds become parameters; None where that is the weighted sum, added: kernels of its own do it."""
         rules = self._all_rules()
         return None if rules == Rules(Mean(), Sgd()) and self.down.wire_id == DENSE else rules
+
+    @property
+    def fragments(self) -> int:
+        """Fragments that the model goes in, one a round; 0 where it goes whole."""
+        return self.work.count if isinstance(self.work, Fragments) else 0
+
+    @property
+    def delay(self) -> int:
+        """Local steps between the push of a fragment and the adoption of its answer."""
+        return self.work.delay if isinstance(self.work, Fragments) else 0
 
     @property
     def needs_data(self) -> bool:
@@ -242,6 +254,23 @@ class ServerConfig:
             raise ConfigError(
                 f"heartbeat_s is {self.heartbeat_s:g}, it must be less than half of "
                 f"lease_s = {self.lease_s:g}, or one lost heartbeat ends a lease"
+            )
+
+    def _check_fragments(self) -> None:
+        if self.proximal > 0:
+            raise ConfigError(
+                f"proximal is {self.proximal:g}, which holds steps near the whole newest model, and work {self.work!r} "
+                "has none: use work until_model or fixed, or proximal 0"
+            )
+        if self.down.wire_id != DENSE:
+            raise ConfigError(
+                f"down {self.down.name!r} tells what has changed in the whole model, and work {self.work!r} takes a "
+                "fragment at a time: use work until_model or fixed, or down dense"
+            )
+        if isinstance(self.codec, TopK | CodedTopK):
+            raise ConfigError(
+                f"codec {self.codec.name!r} keeps what it does not send for the next push, and work {self.work!r} "
+                "pushes that again by itself: use dense, fp16, bf16 or int8"
             )
 
     def _check_drift(self) -> None:

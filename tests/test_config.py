@@ -26,7 +26,7 @@ from aiops.errors import ConfigError
 from aiops.policy.dssp import dssp
 from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 from aiops.policy.weight import by_samples, by_staleness, by_steps, product, uniform
-from aiops.policy.work import fixed, until_model
+from aiops.policy.work import fixed, fragments, until_model
 
 MIB = 1024 * 1024
 
@@ -53,7 +53,8 @@ def test_the_default_limits():
 def test_every_preset_makes_a_server(name):
     config = ServerConfig.parse(**preset(name))
     assert pickle.loads(pickle.dumps(config)) == config
-    assert config.work.overlap == name.startswith("nbsync")
+    overlapped = name.startswith("nbsync") or name in ("streaming-diloco", "eager")
+    assert config.work.overlap == overlapped
 
 
 @pytest.mark.parametrize(
@@ -101,6 +102,10 @@ def test_every_preset_makes_a_server(name):
         ({"token": "s3cret"}, {"token": "s3cret"}),
         ({"proximal": 0.01}, {"proximal": 0.01}),
         (
+            {"work": "fragments:4,100,5", "merge": "mix:0.25"},
+            {"work": fragments(4, 100, 5), "merge": "mix", "alpha": 0.25},
+        ),
+        (
             {"drift": "infer", "weights": "by_steps", "merge": "partial:0.5", "codec": "int8"},
             {"drift": "infer", "weights": by_steps(), "merge": "partial", "codec": int8()},
         ),
@@ -130,6 +135,20 @@ def test_good_specs(spec, settings):
         ({"merge": "partial:1.5"}, r"beta of merge 'partial' is 1.5, it must be in \[0, 1\]"),
         ({"merge": "partial:nan"}, "beta of merge 'partial' is nan"),
         ({"bootstrap": "author"}, "unknown bootstrap 'author', known are fixed, authors, did you"),
+        ({"work": "fragments:4,100,25"}, "fragments' delay is 25"),
+        ({"work": "fragments:4,100"}, "merge 'reset' is for models that come whole"),
+        (
+            {"work": "fragments:4,100", "merge": "mix", "proximal": 0.1},
+            "proximal is 0.1, which holds steps near the whole newest model",
+        ),
+        (
+            {"work": "fragments:4,100", "merge": "mix", "down": "fp16"},
+            "down 'fp16' tells what has changed in the whole model",
+        ),
+        (
+            {"work": "fragments:4,100", "merge": "mix", "codec": "topk_fp16:0.1"},
+            "codec 'topk_fp16:0.1' keeps what it does not send for the next push",
+        ),
         ({"proximal": -0.1}, "proximal is -0.1, it must be finite and >= 0"),
         ({"proximal": float("nan")}, "proximal is nan"),
         ({"drift": "send"}, "unknown drift 'send', known are off, infer"),
@@ -295,7 +314,9 @@ def test_a_worker_rebuilds_the_codec_from_its_name(text, codec):
 
 def test_the_name_tables():
     assert list(SYNC) == ["bulk", "asynchronous", "ssp", "buffered", "dssp"]
-    assert list(WORK) == ["fixed", "until_model", "fill_the_sync", "esync", "esync_prototype"]
+    assert list(WORK) == [
+        *["fixed", "until_model", "fill_the_sync", "esync", "esync_prototype", "fragments"],
+    ]
     assert list(CODEC) == [
         *["dense", "fp16", "bf16", "int8", "topk"],
         *["topk_fp32", "topk_fp16", "topk_bf16", "topk_int8"],

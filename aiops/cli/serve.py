@@ -76,7 +76,8 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
 )
 @click.option(
     "--work",
-    help="Local steps between pushes: until_model:1,50 or fill_the_sync:8 (overlap), fixed:10 or esync:4.",
+    help="Local steps between pushes: until_model:1,50 or fill_the_sync:8 (overlap), fixed:10, esync:4, "
+    "fragments:4,100,5.",
 )
 @click.option(
     "--codec", help=f"How updates travel: {', '.join(CODEC)}; topk with a density, topk:0.01."

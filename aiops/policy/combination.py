@@ -17,7 +17,7 @@ from aiops.policy.base import (
 from aiops.policy.dssp import DynamicStaleSynchronous
 from aiops.policy.sync import Asynchronous, Buffered, Bulk, StaleSynchronous
 from aiops.policy.weight import ByData, ByStaleness, BySteps, Hinge, Normalized, Product
-from aiops.policy.work import FillTheSync, Fixed, UntilModel
+from aiops.policy.work import FillTheSync, Fixed, Fragments, UntilModel
 from aiops.types import Version, WorkerId
 
 # Two workers that did the same; any share gives them a half each.
@@ -109,7 +109,9 @@ def check_work(sync: SyncPolicy, work: WorkPolicy, *, merge: str, bootstrap: str
     Raises:
         ConfigError: They do not go together.
     """
-    if not work.overlap:
+    if isinstance(work, Fragments):
+        _check_fragments(sync, work, merge=merge, bootstrap=bootstrap)
+    elif not work.overlap:
         if merge != "reset":
             raise ConfigError(
                 f"merge {merge!r} keeps what a worker does while the model travels, and work {work!r} "
@@ -159,6 +161,23 @@ def check_members(sync: SyncPolicy, *, max_members: int) -> None:
         )
 
 
+def _check_fragments(sync: SyncPolicy, work: Fragments, *, merge: str, bootstrap: str) -> None:
+    if not sync.barrier:
+        raise ConfigError(
+            f"work {work!r} takes one fragment in a round, from all workers the same, and sync {sync!r} does not "
+            "wait for them all: use sync bulk"
+        )
+    if merge != "mix":
+        raise ConfigError(
+            f"merge {merge!r} is for models that come whole, and work {work!r} takes a fragment at a time: use "
+            "merge mix:0.5"
+        )
+    if bootstrap != "fixed":
+        raise ConfigError(
+            f"bootstrap {bootstrap!r} is about NBSync's first push, and work {work!r} has none: use bootstrap 'fixed'"
+        )
+
+
 def check_fold(sync: SyncPolicy, weights: WeightRule) -> None:
     """Refuse to add pushes to a round's sum as they come where there are no rounds, or weights are not known by then.
 
@@ -201,6 +220,11 @@ def check_drift(
         raise ConfigError(
             f"drift correction needs the mean progress per local step, and weights {weights!r} count fast "
             "workers' steps for more: use by_steps, or drift 'off'"
+        )
+    if isinstance(work, Fragments):
+        raise ConfigError(
+            f"drift correction needs the whole model's change, and work {work!r} takes a fragment at a time: use "
+            "work until_model or fixed, or drift 'off'"
         )
     if bootstrap != "fixed":
         raise ConfigError(

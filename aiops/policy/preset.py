@@ -64,6 +64,16 @@ PRESETS: dict[str, PolicySpec] = {
     "fedbuff": PolicySpec(
         sync="buffered:3", weights="uniform*by_staleness:0.5", work="fixed:10", merge="reset"
     ),
+    # One of four fragments every 25 local steps, its answer mixed in 5 steps later (Douillard et al., 2025).
+    "streaming-diloco": PolicySpec(
+        sync="bulk:0",
+        weights="uniform",
+        work="fragments:4,100,5",
+        merge="mix:0.5",
+        optimizer="nesterov:0.4,0.9",
+    ),
+    # An overlapped worker goes on from the model and its own share of its progress (Kale et al., 2025).
+    "eager": PolicySpec(sync="bulk:1", weights="uniform", work="until_model", merge="eager"),
     # FedAvg with local steps held near the model (Li et al., 2020), who tuned mu over 0.001, 0.01, 0.1 and 1.
     "fedprox": PolicySpec(
         sync="bulk:0", weights="by_samples", work="fixed:10", merge="reset", proximal=0.01

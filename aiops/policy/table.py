@@ -42,6 +42,7 @@ WORK: dict[str, Factory] = {
     "fill_the_sync": work.fill_the_sync,
     "esync": esync.esync,
     "esync_prototype": esync.esync_prototype,
+    "fragments": work.fragments,
 }
 
 # Merge rules with a number, and the name of that number.

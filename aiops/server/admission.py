@@ -6,9 +6,10 @@ Whatever a push could be refused for without looking at other pushes is decided 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from aiops.codec.base import Codec
-from aiops.errors import NotFinite, Refused, ShapeMismatch, UnknownKey
+from aiops.errors import NotFinite, Refused, ShapeMismatch, StalePush, UnknownKey
 from aiops.server.event import Handle, Pushed
 from aiops.server.members import Member
 from aiops.server.peer import Peer, most_bytes
@@ -18,6 +19,9 @@ from aiops.types import DTYPE_IDS, Key, Version, WorkerId
 from aiops.wire.frame import Frame
 from aiops.wire.message import Push
 from aiops.wire.session import Event
+
+if TYPE_CHECKING:
+    from aiops.server.service import Service
 
 
 class AdmittedPush(Handle):
@@ -81,6 +85,32 @@ def pushed(worker: WorkerId, handle: Handle, message: Push) -> Pushed:
         sync_s=message.sync_s,
         n_data=message.n_data,
     )
+
+
+def misfit(push: AdmittedPush, service: Service) -> Refused | None:
+    """Return why a checked push is not of the fragment that the open round takes; None if it is.
+
+    Where the model goes whole, no push may be of a fragment.
+    """
+    message, count = push.message, service.config.fragments
+    number, version = message.fragment, service.engine.version
+    if not count:
+        return None if number is None else Refused(f"push is of fragment {number}, there are none")
+    if number is None:
+        return Refused(
+            f"push is of the whole model, a round of this server takes one of its {count} fragments: "
+            "use aiops.overlapped or aiops.torch.attach"
+        )
+    if message.base < version:
+        # Of another round, and that round's fragment.
+        return StalePush(version - message.base, 0)
+    due = service.store.require().fragment(version % count, count)
+    if number != version % count or sorted(push.parts) != list(due):
+        return Refused(
+            f"push is of fragment {number} with {len(push.parts)} keys, fragment {version % count} with "
+            f"keys {due.start} to {due.stop - 1} is due"
+        )
+    return None
 
 
 def note_steps(pushes: Sequence[AdmittedPush], weights: Sequence[float], gain: float) -> None:

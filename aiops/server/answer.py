@@ -23,8 +23,9 @@ def send_model(
     taken: Taken | None = None,
     *,
     holds: int | None = None,
+    fragment: int | None = None,
 ) -> None:
-    """Send the newest model in answer to a request, which a push opened if it was ``taken``.
+    """Send the newest model, or a fragment of it, in answer to a request, which a push opened if it was ``taken``.
 
     Who is no member is refused, and so is everybody while there are no parameters; a peer that is gone misses it. Who
     ``holds`` the version before gets what has changed since, where that is coded.
@@ -39,13 +40,14 @@ def send_model(
     except Refused as error:
         peer.refuse(request, error)
         return
+    keys = None if fragment is None else table.fragment(fragment, service.config.fragments)
     version, work = engine.version, engine.work_of(worker)
     changed = service.store.codes and _can_add(peer, peer.member, holds, version)
     model = Model(
         version=version,
         staleness=taken.staleness if taken else 0,
         n_merged=taken.n_merged if taken else 0,
-        parts=len(table.buckets),
+        parts=len(table.buckets if keys is None else keys),
         done=service.rounds is not None and version >= service.rounds,
         min_steps=work.min_steps,
         max_steps=work.max_steps,
@@ -53,8 +55,10 @@ def send_model(
         since=version - 1 if changed else None,
     )
     head = peer.session.send(Kind.MODEL, model, request=request)
-    make = service.store.change if changed else service.store.model
-    reply = make(peer.session, request, version)
+    if changed:
+        reply = service.store.change(peer.session, request, version)
+    else:
+        reply = service.store.model(peer.session, request, version, keys)
     reply.frames.insert(0, (head, ()))
     handed(service.store, peer, version, answer=taken is not None)
     peer.queue(reply)

@@ -117,6 +117,8 @@ class Handshake:
                 proximal=config.proximal,
                 query=isinstance(config.work, QueriedWork),
                 down=config.down.name,
+                fragments=config.fragments,
+                delay=config.delay,
             ),
             version=service.engine.version,
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aiops.codec.base import DENSE, Codec
 from aiops.errors import Busy, ConnectionLost, NotMember, Refused
-from aiops.server.admission import AdmittedPush, admitted, note_steps, objection, pushed
+from aiops.server.admission import AdmittedPush, admitted, misfit, note_steps, objection, pushed
 from aiops.server.arrival import Arrivals
 from aiops.server.event import (
     Action,
@@ -147,7 +147,8 @@ class Merger:
             # It left while the push was checked; another life may have its number by now.
             error = NotMember(f"worker {member.worker} is not a member, its lease has ended")
         if error is None:
-            error = self._service.store.claim(push, newest=self._service.engine.version)
+            store, version = self._service.store, self._service.engine.version
+            error = misfit(push, self._service) or store.claim(push, newest=version)
         if error is not None:
             self._act([Decline(push, error)])
             return

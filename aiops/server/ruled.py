@@ -66,13 +66,16 @@ class RuledShard(Shard):
         """Take the memory for a merge of ``pushes`` and for the state after it; there are no drafts."""
         assert not drafts
         rules, largest = self._rules, 4 * max(self._sizes.values(), default=0)
+        # What travels as a change is coded for every key; else keys that no push has keep their memory.
+        touched = self._sizes.keys() if self.downlink is not None else set().union(*pushes)
+        sizes = {key: size for key, size in self._sizes.items() if key in touched}
         coded = max([_coded(key, pushes) for key in self._sizes], default=0)
         # Sparse pushes of a sum are added up where they lie, unless each is looked at first.
         summed = rules.aggregation.linear and rules.compensation is None
         apart = not summed or isinstance(rules.aggregation, Selection)
         return RuledJob(
-            fresh={key: self._pool.take(4 * size) for key, size in self._sizes.items()},
-            todo_bytes=4 * sum(self._sizes.values()),
+            fresh={key: self._fresh(key, sizes, drafts) for key in self._sizes},
+            todo_bytes=4 * sum(sizes.values()),
             bad=None,
             distances=np.zeros((len(pushes), len(pushes))),
             states=self._states.begin(

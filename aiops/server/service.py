@@ -96,6 +96,7 @@ class Service:
             place=place,
             rules=config.rules,
             down=None if config.down.wire_id == DENSE else config.down,
+            fragments=config.fragments,
         )
         self.peers: set[Peer] = set()
         self.ready = asyncio.Event()

@@ -59,6 +59,8 @@ class MergeJob(msgspec.Struct):
     def run(self) -> None:
         """Compute ``fresh = old + gain * sum weight * push``, summing in the order of the pushes."""
         for key, block in self.fresh.items():
+            if block is self._old[key]:
+                continue
             draft = self._drafts.get(key)
             assert draft is None or draft.complete or draft.bad >= 0
             position = draft.bad if draft is not None else self._merge(key, block.float32())
@@ -143,18 +145,18 @@ class Shard:
     ) -> MergeJob:
         """Take the memory for a merge of ``pushes``; it must be ended by :meth:`publish` or :meth:`discard`.
 
-        The memory of the drafts of its keys goes over to the job. ``origins`` are for rules that look at them.
+        The memory of the drafts of its keys goes over to the job, and keys that no push has keep theirs. ``origins``
+        are for rules that look at them.
         """
         sizes = self._sizes
         if drafts:
             sizes = {key: size for key, size in sizes.items() if key not in drafts}
+        touched = set().union(*pushes)
+        sizes = {key: size for key, size in sizes.items() if key in touched}
         codecs = {p.codec.wire_id for push in pushes for key, p in push.items() if key in sizes}
         coded = bool(codecs - {DENSE})
         return MergeJob(
-            fresh={
-                key: self._pool.take(4 * size) if key in sizes else drafts[key].fresh
-                for key, size in self._sizes.items()
-            },
+            fresh={key: self._fresh(key, sizes, drafts) for key in self._sizes},
             todo_bytes=4 * sum(sizes.values()),
             bad=None,
             _old=self._published,
@@ -165,6 +167,13 @@ class Shard:
             _scratch=self._pool.take(4 * max(sizes.values())) if coded else None,
             _averaged=self._averaged,
         )
+
+    def _fresh(
+        self, key: Key, sizes: Mapping[Key, int], drafts: Mapping[Key, BucketDraft]
+    ) -> Block:
+        if key in sizes:
+            return self._pool.take(4 * sizes[key])
+        return drafts[key].fresh if key in drafts else self._published[key].lend()
 
     def publish(self, job: MergeJob) -> None:
         """Swap a finished merge in; the old snapshot lives on as long as somebody borrows it."""

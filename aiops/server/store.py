@@ -37,6 +37,7 @@ class Store:
         shards: Number of partitions.
         bucket_bytes: Largest bucket.
         place: Which shard holds which key.
+        fragments: Fragments that the model goes in; 0 where it goes whole.
         rules: How rounds become parameters; None is the weighted sum, added, and goes with ``down`` None.
         down: How what a round changes travels down; None where the values do.
 
@@ -55,6 +56,7 @@ class Store:
         shards: int,
         bucket_bytes: int,
         place: Place,
+        fragments: int = 0,
         rules: Rules | None = None,
         down: Codec | None = None,
     ) -> None:
@@ -67,6 +69,7 @@ class Store:
         self._count = shards
         self._bucket_bytes = bucket_bytes
         self._place = place
+        self._fragments = fragments
         self._rules = rules
         self._down = down
         compensates = rules is not None and rules.compensation is not None
@@ -81,7 +84,11 @@ class Store:
             ShapeMismatch: The tensors cannot be held.
         """
         table = build_table(
-            specs, shards=self._count, bucket_bytes=self._bucket_bytes, place=self._place
+            specs,
+            shards=self._count,
+            bucket_bytes=self._bucket_bytes,
+            place=self._place,
+            fragments=self._fragments,
         )
         self.table = table
         averaged = frozenset(Key(i) for i, bucket in enumerate(table.buckets) if bucket.averaged)
@@ -134,12 +141,15 @@ class Store:
         """Whether there is a :meth:`change` besides the model, once a round is closed."""
         return self._down is not None
 
-    def model(self, session: Session, request: int, version: Version) -> Reply:
-        """Return the TENSOR frames of the published snapshot, one per key, with its blocks on loan."""
+    def model(
+        self, session: Session, request: int, version: Version, keys: range | None = None
+    ) -> Reply:
+        """Return the TENSOR frames of the published snapshot, one per key (all unless given), its blocks on loan."""
         reply = Reply([])
         for shard in self.shards:
             for key in shard.keys:
-                add_values(reply, shard.lend(key), key, session, request, version)
+                if keys is None or key in keys:
+                    add_values(reply, shard.lend(key), key, session, request, version)
         return reply
 
     def change(self, session: Session, request: int, version: Version) -> Reply:

@@ -59,6 +59,8 @@ class Policy(Message, frozen=True):
     proximal: float = 0.0
     query: bool = False
     down: Text = "dense"
+    fragments: Count = 0
+    delay: Count = 0
 
 
 class Welcome(Message, frozen=True):
@@ -110,6 +112,7 @@ class Push(Message, frozen=True):
 
     ``holds`` is the newest version that the worker has a copy of, so that the answer may say what has changed since.
     ``n_data`` is how many training samples the worker has at all, 0 where it does not say.
+    A push of a ``fragment`` has that fragment's keys alone, and so has the model that answers it.
     """
 
     sequence: Count
@@ -124,6 +127,7 @@ class Push(Message, frozen=True):
     sync_s: float = 0.0
     holds: Count | None = None
     n_data: Count = 0
+    fragment: Count | None = None
 
 
 class Pull(Message, frozen=True):
@@ -141,7 +145,7 @@ class Ack(Message, frozen=True):
 
 
 class Model(Message, frozen=True):
-    """One version of the parameters; ``parts`` TENSOR frames follow, one per key.
+    """One version of the parameters, or of a fragment; ``parts`` TENSOR frames follow, one per key.
 
     ``staleness``, ``n_merged`` and ``moved_steps`` speak of the push it answers; ``done`` says that training is over.
     ``moved_steps`` is the weighted sum of the merged pushes' local steps, times the server's learning rate: divided by

@@ -21,6 +21,7 @@ from aiops.wire.message import Advice, Policy, Push, Query
 from aiops.wire.table import Table
 from aiops.worker.bucket import check_out
 from aiops.worker.count import whole
+from aiops.worker.fragment import Fragment
 from aiops.worker.link import Link
 from aiops.worker.mirror import Mirror
 from aiops.worker.pace import QueryRequest
@@ -187,17 +188,19 @@ class FlatClient:
         step_s: float = 0.0,
         sync_s: float = 0.0,
         checked: bool = False,
+        fragment: Fragment | None = None,
     ) -> Ticket[Snapshot]:
         """Push a flat vector, and get the model back if ``want``; for callers that keep one themselves.
 
         ``update`` (float32, shape (table.size,)) is on loan until the ticket is done, since it may have to be sent
         again; ``out`` (the same shape) takes the model. ``checked`` leaves the search for NaN and infinity to the
-        server. The rest is that of :meth:`push`.
+        server. ``fragment`` says that ``update`` and ``out``, which must be given, are of that part of the model alone.
+        The rest is that of :meth:`push`.
 
         Raises:
             LocalProtocolError: A count is none.
         """
-        table = self.table
+        table = self.table if fragment is None else fragment.table
         steps = _count("n_steps", n_steps)
         # Counts and losses may be numpy's, which the wire does not know.
         message = Push(
@@ -212,6 +215,7 @@ class FlatClient:
             step_s=step_s,
             sync_s=sync_s,
             n_data=_count("n_data", self.n_data),
+            fragment=None if fragment is None else fragment.number,
         )
         ticket = self._pusher.put(
             table,
@@ -219,6 +223,7 @@ class FlatClient:
             update,
             self._spares.take() if want and out is None else out,
             checked=checked,
+            fragment=fragment,
         )
         self.clock = message.clock
         if want:

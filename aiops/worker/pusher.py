@@ -16,6 +16,7 @@ from aiops.errors import Busy, ConnectionLost, LocalProtocolError, NotFinite, Sh
 from aiops.wire.message import Push
 from aiops.wire.table import Table
 from aiops.worker.bucket import check_finite, check_out, check_vector
+from aiops.worker.fragment import Fragment, FragmentRequest
 from aiops.worker.link import Link
 from aiops.worker.mirror import Mirror
 from aiops.worker.request import PushRequest, first_key
@@ -34,6 +35,7 @@ class _Waiting(msgspec.Struct, eq=False):
     update: NDArray[np.float32]
     out: NDArray[np.float32] | None
     ticket: Ticket[Snapshot]
+    fragment: Fragment | None
     residuals: dict[int, Residual | None] = {}
 
 
@@ -127,10 +129,12 @@ class Pusher:
         out: NDArray[np.float32] | None,
         *,
         checked: bool = False,
+        fragment: Fragment | None = None,
     ) -> Ticket[Snapshot]:
         """Send an update in its turn; it is on loan until the ticket is done.
 
-        ``checked`` says that NaN and infinity are looked for elsewhere: by the codec or the server.
+        ``checked`` says that NaN and infinity are looked for elsewhere: by the codec or the server. ``table`` is the
+        ``fragment``'s own where the update is of one.
 
         Raises:
             ShapeMismatch: ``update`` or ``out`` is not laid out like the table's flat vector, or they share memory.
@@ -153,7 +157,7 @@ class Pusher:
             raise Busy(
                 f"{MAX_WAITING} pushes wait to be sent, that is the limit: await their tickets"
             )
-        waiting = _Waiting(table, message, update, out, ticket)
+        waiting = _Waiting(table, message, update, out, ticket, fragment)
         ticket.heard(lambda: self._answered(waiting))
         self._waiting.append(waiting)
         if len(self._waiting) == 1:
@@ -183,7 +187,7 @@ class Pusher:
     # used again.
     async def _encode_apart(self, waiting: _Waiting) -> None:
         try:
-            encoded = await asyncio.to_thread(self._encode, waiting.table, waiting.update)
+            encoded = await asyncio.to_thread(self._encode, waiting)
             self._submit(waiting, encoded)
         except Exception as error:
             waiting.ticket.fail(error)
@@ -195,7 +199,7 @@ class Pusher:
             self._wake.set()
             return
         try:
-            self._submit(waiting, self._encode(waiting.table, waiting.update))
+            self._submit(waiting, self._encode(waiting))
         except Exception as error:
             waiting.ticket.fail(error)
 
@@ -204,6 +208,19 @@ class Pusher:
             return
         message = msgspec.structs.replace(waiting.message, sequence=next(self._sequences))
         payload, waiting.residuals = encoded
+        if waiting.fragment is not None:
+            self._link.submit(
+                FragmentRequest(
+                    waiting.fragment,
+                    message,
+                    payload,
+                    self._codec,
+                    waiting.out,
+                    self._plain,
+                    ticket=waiting.ticket,
+                )
+            )
+            return
         self._link.submit(
             PushRequest(
                 waiting.table,
@@ -224,18 +241,26 @@ class Pusher:
             return
         if waiting.ticket.exception() is None:
             # In this order, see residuals.
-            old, self._left = self._left, _Left(waiting.residuals)
-            self._spares = {} if old.shown else old.rests
+            old, rests = self._left, waiting.residuals
+            if waiting.fragment is None:
+                spares = old.rests
+            else:
+                spares = {key: old.rests[key] for key in rests}
+                rests = {**old.rests, **rests}
+            self._left = _Left(rests)
+            self._spares = {} if old.shown else spares
         else:
             self._spares.update(waiting.residuals)
         self._waiting.popleft()
         if self._waiting:
             self._begin()
 
-    def _encode(self, table: Table, update: NDArray[np.float32]) -> _Encoded:
+    def _encode(self, waiting: _Waiting) -> _Encoded:
+        update, buckets = waiting.update, waiting.table.buckets
+        first = 0 if waiting.fragment is None else waiting.fragment.keys.start
         payload: list[Sequence[NDArray[np.generic]]] = []
         residuals: dict[int, Residual | None] = {}
-        for key, bucket in enumerate(table.buckets):
+        for key, bucket in enumerate(buckets, first):
             part = update[bucket.start : bucket.stop]
             try:
                 codec = self._plain if bucket.averaged else self._codec

@@ -163,7 +163,11 @@ def test_only_bulk_rounds_are_added_up_as_they_come(sync):
         check_fold(parse_sync(sync), parse_weights("by_samples"))
 
 
-@pytest.mark.parametrize("wrap", [lambda rule: rule, by_steps, normalized, product], ids=str)
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda rule: rule, by_steps, normalized, product],
+    ids=["alone", "by_steps", "normalized", "product"],
+)
 def test_only_weights_of_each_push_are_added_up_as_they_come(wrap):
     check_fold(parse_sync("bulk"), wrap(Ones()))
     with pytest.raises(ConfigError, match=r"Halves object .* has no 'raw' and 'scale'"):
@@ -175,6 +179,25 @@ def test_a_buffer_is_no_larger_than_all_workers_fill():
     check_members(parse_sync("bulk"), max_members=1)
     with pytest.raises(ConfigError, match="waits for 5 pushes and there are at most 4 workers"):
         check_members(parse_sync("buffered:5"), max_members=4)
+
+
+MIXED = {"merge": "mix", "bootstrap": "fixed"}
+
+
+@pytest.mark.parametrize(
+    ("sync", "options", "sentence"),
+    [
+        ("asynchronous", MIXED, "takes one fragment in a round, from all workers the same"),
+        ("ssp:2", MIXED, "does not wait for them all: use sync bulk"),
+        ("bulk", MIXED | {"merge": "carry"}, "merge 'carry' is for models that come whole"),
+        ("bulk", MIXED | {"bootstrap": "authors"}, "bootstrap 'authors' is about NBSync's first"),
+    ],
+)
+def test_fragments(sync, options, sentence):
+    check_work(parse_sync("bulk:0"), parse_work("fragments:4,100,5"), **MIXED)
+    check_work(parse_sync("bulk"), parse_work("fragments:4,100,5"), **MIXED)
+    with pytest.raises(ConfigError, match=sentence):
+        check_work(parse_sync(sync), parse_work("fragments:4,100,5"), **options)
 
 
 class Own:
@@ -223,6 +246,7 @@ DRIFT = {"merge": "partial", "beta": 0.5, "bootstrap": "fixed"}
         (("bulk", "by_steps", "until_model"), {"beta": 1.0}, "not 'partial:1': use partial:0.5"),
         (("bulk", "by_steps", "until_model"), {"beta": 0.0}, "not 'partial:0': use partial:0.5"),
         (("bulk", "by_steps", "until_model"), {"bootstrap": "authors"}, "pushes steps twice"),
+        (("bulk", "by_steps", "fragments:4,100"), {}, "needs the whole model's change"),
     ],
 )
 def test_drift_correction(bad, options, sentence):

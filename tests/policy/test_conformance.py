@@ -28,7 +28,7 @@ from aiops.policy.weight import (
     product,
     uniform,
 )
-from aiops.policy.work import fill_the_sync, fixed, until_model
+from aiops.policy.work import fill_the_sync, fixed, fragments, until_model
 
 SYNC_POLICIES = [
     bulk,
@@ -51,6 +51,7 @@ WORK_POLICIES = [
     esync,
     lambda: esync(4),
     esync_prototype,
+    lambda: fragments(4, 100, 5),
 ]
 # Sum over one update of fresh pushes with equal steps; None where it is the number of pushes.
 WEIGHT_RULES = [
@@ -114,7 +115,8 @@ def test_every_name_on_the_command_line_is_swept_here():
     assert {type(bulk()), type(asynchronous()), type(ssp(1))} <= swept
     for table in (SYNC, WEIGHTS, WORK):
         for factory in table.values():
-            made = factory(*{ssp: [3], fixed: [3], buffered: [3], dssp: [3, 9]}.get(factory, []))
+            numbers = {ssp: [3], fixed: [3], buffered: [3], dssp: [3, 9], fragments: [4, 100]}
+            made = factory(*numbers.get(factory, []))
             assert type(made) in swept
 
 

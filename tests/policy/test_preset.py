@@ -22,7 +22,7 @@ from aiops.policy.weight import (
     product,
     uniform,
 )
-from aiops.policy.work import fixed, until_model
+from aiops.policy.work import fixed, fragments, until_model
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,20 @@ def test_presets(name, sync, weights, work):
     assert parse_weights(spec["weights"]) == weights
     assert parse_work(spec["work"]) == work
     assert parse_merge(spec["merge"]) == ("reset", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("scaffold", {"drift": "infer"}),
+        ("fedprox", {"proximal": 0.01}),
+        ("streaming-diloco", {"work": fragments(4, 100, 5), "merge": "mix", "alpha": 0.5}),
+        ("eager", {"sync": bulk(), "weights": uniform(), "work": until_model(), "merge": "eager"}),
+    ],
+)
+def test_what_a_preset_has_beside_rounds(name, settings):
+    config = ServerConfig.parse(**preset(name))
+    assert {name: getattr(config, name) for name in settings} == settings
 
 
 @pytest.mark.parametrize(
