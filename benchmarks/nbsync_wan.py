@@ -1,7 +1,7 @@
 """Does NBSync do over a WAN what it claims, against tuned rivals, and what do its improvements add?
 
-``python -m benchmarks.nbsync_wan [--quick | --full] [--json] [--out DIR] [--only TEXT]``: every method is tuned on every
-cell in virtual time, with the same number of points, on seeds that are not compared; then it runs on five others.
+``python -m benchmarks.nbsync_wan [--quick | --full] [--json] [--out DIR] [--only TEXT]``: every method is tuned on
+every cell in virtual time, with the same number of points, on seeds that are not compared, and runs on five others.
 ``--quick`` takes the numbers of an earlier search (``benchmarks/nbsync_wan_tuned.json``) and three seeds of two cells.
 What is in DIR already is not run again, so that a search of hours can be continued.
 """
@@ -23,7 +23,7 @@ from aiops.lab.method import Method
 from aiops.lab.problem import Problem
 from aiops.lab.record import Record
 from aiops.lab.scenario import Scenario, speed_ratio
-from aiops.lab.statistic import Summary, speedup, summarize
+from aiops.lab.statistic import Interval, Summary, speedup, summarize
 from aiops.lab.tune import Tuned, tune
 from benchmarks import wan_cells as cells
 
@@ -49,8 +49,8 @@ def plan(*, full: bool) -> list[tuple[Scenario, tuple[Method, ...]]]:
     for one in (*cells.GRID, *cells.MORE):
         slow = max(one.workers.slowdown)
         found.append((one, (*cells.rivals(slow), *cells.ours())))
-    for one in cells.SKEWED:
-        found.append((one, (*cells.rivals(4.0), *cells.skewed(4.0), *cells.ours())))
+    both = (*cells.rivals(4.0), *cells.skewed(4.0), *cells.ours())
+    found += [(one, both) for one in cells.SKEWED]
     for one in cells.COMPRESSED:
         renamed = msgspec.structs.replace(one, name=f"{one.name}-topk")
         found.append((renamed, (*cells.rivals(4.0)[1:2], *cells.compressed(4.0))))
@@ -61,9 +61,7 @@ async def measure(
     fleet: Fleet, cell: Cell, method: Method, seeds: Sequence[int], known: dict[str, Tuned]
 ) -> None:
     """Tune a method on a cell, unless its numbers are known, and run it."""
-    tuned = known.get(method.label) or await tune(
-        fleet, cell.scenario, method, cells.TUNING_SEEDS
-    )
+    tuned = known.get(method.label) or await tune(fleet, cell.scenario, method, cells.TUNING_SEEDS)
     cell.tuned[method.label] = tuned
     jobs = [Job(scenario=cell.scenario, method=tuned.method, seed=seed) for seed in seeds]
     cell.records[method.label] = [_bare(record) for record in await fleet.run_all(jobs)]
@@ -88,10 +86,7 @@ def table(cell: Cell) -> Iterator[str]:
     for label, runs in records.items():
         one = summarize({label: runs})[0]
         ahead = speedup(runs, records[best]) if best is not None else None
-        spent = "-" if one.time_s is None else "{:.1f} ({:.1f}-{:.1f})".format(
-            one.time_s.mean, one.time_s.low, one.time_s.high
-        )
-        ratio = "-" if ahead is None else f"{ahead.mean:.2f}x ({ahead.low:.2f}-{ahead.high:.2f})"
+        spent, ratio = _told(one.time_s, ".1f"), _told(ahead, ".2f", "x")
         tuned = cell.tuned[label]
         edges = f" ({', '.join(tuned.edges)} at the edge)" if tuned.edges else ""
         yield (
@@ -99,6 +94,12 @@ def table(cell: Cell) -> Iterator[str]:
             f"{one.utilisation:>6.2f}{one.megabytes:>8.1f}{one.best:>7.3f}  "
             f"{tuned.method.told()}{edges}"
         )
+
+
+def _told(interval: Interval | None, form: str, unit: str = "") -> str:
+    if interval is None:
+        return "-"
+    return f"{interval.mean:{form}}{unit} ({interval.low:{form}}-{interval.high:{form}})"
 
 
 def _time(summary: Summary) -> float:
@@ -145,10 +146,14 @@ def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.nbsync_wan", description=__doc__)
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--quick", action="store_true", help="two cells, three seeds, known numbers (the default)")
+    how.add_argument(
+        "--quick", action="store_true", help="two cells, three seeds, known numbers (the default)"
+    )
     how.add_argument("--full", action="store_true", help="every cell, tuned: hours")
     parser.add_argument("--json", action="store_true", help="print the summaries as JSON")
-    parser.add_argument("--out", type=Path, help="directory of results, continued where it has some")
+    parser.add_argument(
+        "--out", type=Path, help="directory of results, continued where it has some"
+    )
     parser.add_argument("--only", default="", help="only cells whose name has this text")
     parser.add_argument("--method", default="", help="only methods whose name has this text")
     parser.add_argument("--processes", type=int, help="runs at the same time; as many as cores")

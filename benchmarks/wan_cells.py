@@ -68,7 +68,9 @@ def cell(
     )
 
 
-GRID = tuple(cell(mbit, slow=slow) for mbit in (20.0, 5.0, 100.0) for slow in (4.0, 1.0, 10.0, 50.0))
+GRID = tuple(
+    cell(mbit, slow=slow) for mbit in (20.0, 5.0, 100.0) for slow in (4.0, 1.0, 10.0, 50.0)
+)
 MORE = (
     cell(10.0),
     *(cell(mbit, rtt_ms=20.0) for mbit in (20.0, 5.0, 100.0)),
@@ -89,7 +91,9 @@ STEPS = {1.0: (10, 20, 40, 80), 4.0: (5, 10, 20, 40), 10.0: (2, 5, 10, 20), 50.0
 CHUNK_BYTES = 16 * 1024
 
 
-def _method(label: str, algorithm: str, grid: dict[str, tuple[object, ...]], **settings: object) -> Method:
+def _method(
+    label: str, algorithm: str, grid: dict[str, tuple[object, ...]], **settings: object
+) -> Method:
     return Method(label=label, algorithm=algorithm, settings=settings, grid={"lr": LRS, **grid})
 
 
@@ -101,7 +105,9 @@ def rivals(slow: float) -> tuple[Method, ...]:
     tau = {"tau": STEPS[slow]}
     fixed = "fixed:{tau}"
     least = {"tau": (1, 10, 20, 40)}
-    fragments = {"work": ("fragments:4,32,7", "fragments:4,64,15", "fragments:4,128,31", "fragments:2,32,15")}
+    fragments = {
+        "work": ("fragments:4,32,7", "fragments:4,64,15", "fragments:4,128,31", "fragments:2,32,15")
+    }
     return (
         Method(
             label="ssgd",
@@ -114,7 +120,9 @@ def rivals(slow: float) -> tuple[Method, ...]:
         _method("fedbuff", "fedbuff", tau, work=fixed),
         _method("esync", "esync", tau, work="esync:{tau}", weights="by_data"),
         _method("diloco", "diloco", tau, work=fixed),
-        _method("cocod", "nbsync", least, merge="carry", weights="by_data", work="until_model:{tau}"),
+        _method(
+            "cocod", "nbsync", least, merge="carry", weights="by_data", work="until_model:{tau}"
+        ),
         _method("eager", "eager", least, weights="by_data", work="until_model:{tau}"),
         _method("streaming-diloco", "streaming-diloco", fragments, work="{work}"),
     )
