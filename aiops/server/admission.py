@@ -18,6 +18,7 @@ from aiops.types import DTYPE_IDS, Key, Version, WorkerId
 from aiops.wire.frame import Frame
 from aiops.wire.message import Push
 from aiops.wire.session import Event
+from aiops.wire.table import Table
 
 
 class AdmittedPush(Handle):
@@ -93,34 +94,47 @@ def check_parts(
     """
     table = store.require()
     for frame in push._frames:
-        header = frame.header
-        if header.key >= len(table.buckets):
-            raise UnknownKey(
-                f"key {header.key} is not in the table, the last is {len(table.buckets) - 1}"
-            )
-        key, bucket = Key(header.key), table.buckets[header.key]
-        codec = _codec(frame, codecs)
-        if key in seen:
-            _refuse_nonfinite(store, key, seen[key])
-            push.parts[key] = Part(codec, frame.payload)
-            continue
-        if len(frame.payload) != header.size:
-            # The reader dropped it: no coding of this bucket is that large.
-            raise ShapeMismatch(
-                f"key {key} came with {header.size} bytes, a bucket of {bucket.size} values "
-                f"takes at most {most_bytes(bucket.size)}"
-            )
-        try:
-            position = codec.check(frame.payload, bucket.size)
-        except Refused as error:
-            raise type(error)(f"key {key}: {error}") from None
-        _refuse_nonfinite(store, key, position)
-        push.parts[key] = Part(codec, frame.payload)
+        part, bad = check_part(frame, table, codecs, seen)
+        key = Key(frame.header.key)
+        if bad >= 0:
+            raise NotFinite(f"push holds NaN or infinity in {store.where(key, bad)}")
+        push.parts[key] = part
 
 
-def _refuse_nonfinite(store: Store, key: Key, position: int) -> None:
-    if position >= 0:
-        raise NotFinite(f"push holds NaN or infinity in {store.where(key, position)}")
+def check_part(
+    frame: Frame,
+    table: Table,
+    codecs: Mapping[int, Codec],
+    seen: Mapping[Key, int] | None = None,
+) -> tuple[Part, int]:
+    """Check one TENSOR frame of a push; return it as a part, and the position of its first bad value, or -1.
+
+    Its payload is read unless ``seen`` has its key, see :func:`check_parts`.
+
+    Raises:
+        UnknownKey: The key is not in the table.
+        ShapeMismatch: The codec, dtype or size does not fit the bucket.
+    """
+    header = frame.header
+    if header.key >= len(table.buckets):
+        raise UnknownKey(
+            f"key {header.key} is not in the table, the last is {len(table.buckets) - 1}"
+        )
+    key, bucket = Key(header.key), table.buckets[header.key]
+    codec = _codec(frame, codecs)
+    if seen is not None and key in seen:
+        return Part(codec, frame.payload), seen[key]
+    if len(frame.payload) != header.size:
+        # The reader dropped it: no coding of this bucket is that large.
+        raise ShapeMismatch(
+            f"key {key} came with {header.size} bytes, a bucket of {bucket.size} values "
+            f"takes at most {most_bytes(bucket.size)}"
+        )
+    try:
+        position = codec.check(frame.payload, bucket.size)
+    except Refused as error:
+        raise type(error)(f"key {key}: {error}") from None
+    return Part(codec, frame.payload), position
 
 
 def _codec(frame: Frame, codecs: Mapping[int, Codec]) -> Codec:

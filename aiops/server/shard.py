@@ -7,6 +7,7 @@ fresh blocks that are swapped in when every shard is done.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from aiops.buffers import Block, BufferPool
 from aiops.codec.base import DENSE, Codec
 from aiops.kernels import merge_checked
-from aiops.server.draft import CHUNK_BYTES, BucketDraft
+from aiops.server.draft import CHUNK_BYTES
 from aiops.types import Key, ShardId
 
 
@@ -24,6 +25,22 @@ class Part(msgspec.Struct, frozen=True):
 
     codec: Codec
     payload: memoryview
+
+
+class Draft(Protocol):
+    """One bucket of the next snapshot that was computed before its round closed."""
+
+    @property
+    def fresh(self) -> Block:
+        """Its memory; whoever publishes it takes it over."""
+
+    @property
+    def bad(self) -> int:
+        """Position of the first result that is not finite, -1 while there is none."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every value is computed and finite."""
 
 
 class MergeJob(msgspec.Struct):
@@ -38,48 +55,26 @@ class MergeJob(msgspec.Struct):
     fresh: dict[Key, Block]
     todo_bytes: int
     bad: tuple[Key, int] | None
-    _old: Mapping[Key, Block]
+    _shard: Shard
     _pushes: Sequence[Mapping[Key, Part]]
     _weights: Sequence[float]
     _gain: float
-    _drafts: Mapping[Key, BucketDraft]
+    _drafts: Mapping[Key, Draft]
     _scratch: Block | None
-    _averaged: frozenset[Key]
 
     def run(self) -> None:
         """Compute ``fresh = old + gain * sum weight * push``, summing in the order of the pushes."""
         for key, block in self.fresh.items():
             draft = self._drafts.get(key)
-            assert draft is None or draft.complete or draft.bad >= 0
-            position = draft.bad if draft is not None else self._merge(key, block.float32())
+            if draft is not None:
+                assert draft.complete or draft.bad >= 0
+                position = draft.bad
+            else:
+                position = self._shard.merge(
+                    key, self._pushes, self._weights, self._gain, out=block, scratch=self._scratch
+                )
             if position >= 0 and self.bad is None:
                 self.bad = (key, position)
-
-    # The position of the first result that is not finite, or -1.
-    def _merge(self, key: Key, values: NDArray[np.float32]) -> int:
-        shares, gain = self._shares(key)
-        parts: list[Part] = []
-        weights: list[float] = []
-        for push, weight in zip(self._pushes, shares, strict=True):
-            if key in push and weight:
-                parts.append(push[key])
-                weights.append(weight)
-        old = self._old[key].float32()
-        if self._scratch is None:
-            arrays = [np.frombuffer(part.payload, np.float32) for part in parts]
-            return _merge_dense(old, arrays, weights, gain, values)
-        acc = self._scratch.float32()[: values.size]
-        acc.fill(0.0)
-        for part, weight in zip(parts, weights, strict=True):
-            part.codec.add_to(acc, part.payload, weight)
-        return merge_checked(old, [acc], [1.0], gain=gain, out=values)
-
-    # A mean of values stays between them only if its shares do not sum to more than 1.
-    def _shares(self, key: Key) -> tuple[Sequence[float], float]:
-        if key not in self._averaged:
-            return self._weights, self._gain
-        total = max(1.0, sum(self._weights))
-        return [weight / total for weight in self._weights], min(1.0, self._gain)
 
 
 class Shard:
@@ -123,12 +118,64 @@ class Shard:
         """Lend the published block of a key; the borrower releases it."""
         return self._published[key].lend()
 
+    def merge(
+        self,
+        key: Key,
+        pushes: Sequence[Mapping[Key, Part]],
+        weights: Sequence[float],
+        gain: float,
+        *,
+        out: Block,
+        scratch: Block | None,
+    ) -> int:
+        """Write ``old + gain * sum weight * push`` of one bucket to ``out``, summing in the order of the pushes.
+
+        The bits do not depend on ``scratch``, nor on when this is called. It may run in another thread while the
+        published block of ``key`` and all of these are kept.
+
+        Args:
+            key: The bucket; a push without it adds nothing.
+            pushes: Parts that have passed their codec's check, by key, in worker order.
+            weights: What each push is worth.
+            gain: What their sum is multiplied by.
+            out: float32, as many values as the bucket has; written.
+            scratch: At least as large, its content is lost; None where every part of the bucket is plain float32.
+
+        Returns:
+            The position of the first result that is not finite, or -1.
+        """
+        shares, gain = self._shares(key, weights, gain)
+        parts: list[Part] = []
+        worth: list[float] = []
+        for push, weight in zip(pushes, shares, strict=True):
+            if key in push and weight:
+                parts.append(push[key])
+                worth.append(weight)
+        old, values = self._published[key].float32(), out.float32()
+        if scratch is None:
+            arrays = [np.frombuffer(part.payload, np.float32) for part in parts]
+            return _merge_dense(old, arrays, worth, gain, values)
+        acc = scratch.float32()[: values.size]
+        acc.fill(0.0)
+        for part, weight in zip(parts, worth, strict=True):
+            part.codec.add_to(acc, part.payload, weight)
+        return merge_checked(old, [acc], [1.0], gain=gain, out=values)
+
+    # A mean of values stays between them only if its shares do not sum to more than 1.
+    def _shares(
+        self, key: Key, weights: Sequence[float], gain: float
+    ) -> tuple[Sequence[float], float]:
+        if key not in self._averaged:
+            return weights, gain
+        total = max(1.0, sum(weights))
+        return [weight / total for weight in weights], min(1.0, gain)
+
     def begin(
         self,
         pushes: Sequence[Mapping[Key, Part]],
         weights: Sequence[float],
         gain: float,
-        drafts: Mapping[Key, BucketDraft],
+        drafts: Mapping[Key, Draft],
     ) -> MergeJob:
         """Take the memory for a merge of ``pushes``; it must be ended by :meth:`publish` or :meth:`discard`.
 
@@ -146,13 +193,12 @@ class Shard:
             },
             todo_bytes=4 * sum(sizes.values()),
             bad=None,
-            _old=self._published,
+            _shard=self,
             _pushes=pushes,
             _weights=weights,
             _gain=gain,
             _drafts=drafts,
             _scratch=self._pool.take(4 * max(sizes.values())) if coded else None,
-            _averaged=self._averaged,
         )
 
     def publish(self, job: MergeJob) -> None:

@@ -11,10 +11,10 @@ from aiops.buffers import Block, BufferPool
 from aiops.codec.base import DENSE
 from aiops.errors import NotFinite, UnknownKey
 from aiops.policy.base import Place
-from aiops.server.draft import BucketDraft
 from aiops.server.peer import Reply
-from aiops.server.shard import MergeJob, Part, Shard
+from aiops.server.shard import Draft, MergeJob, Part, Shard
 from aiops.server.table import build_table
+from aiops.transport.base import Outgoing
 from aiops.types import DTYPE_IDS, Key, ShardId, TensorSpec, Version
 from aiops.wire.session import Session
 from aiops.wire.table import Table
@@ -100,15 +100,7 @@ class Store:
         for shard in self.shards:
             for key in shard.keys:
                 block = shard.lend(key)
-                head = session.tensor(
-                    request,
-                    key,
-                    len(block.view),
-                    codec=DENSE,
-                    dtype=DTYPE_IDS["float32"],
-                    version=version,
-                )
-                reply.frames.append((head, (block.view,)))
+                reply.frames.append(model_frame(session, request, key, block, version))
                 reply.loans.append(block)
         return reply
 
@@ -132,7 +124,7 @@ class Store:
         pushes: Sequence[Mapping[Key, Part]],
         weights: Sequence[float],
         gain: float,
-        drafts: Mapping[Key, BucketDraft],
+        drafts: Mapping[Key, Draft],
     ) -> list[tuple[Shard, MergeJob]]:
         """Take the memory for a merge in every shard, and the drafts' for what they hold."""
         return [(shard, shard.begin(pushes, weights, gain, drafts)) for shard in self.shards]
@@ -165,3 +157,18 @@ class Store:
         self.closed = True
         for shard in self.shards:
             shard.close()
+
+
+def model_frame(
+    session: Session, request: int, key: Key, block: Block, version: Version
+) -> Outgoing:
+    """Return one bucket of the model of ``version`` as a TENSOR frame, of a block on loan until it is sent."""
+    head = session.tensor(
+        request,
+        key,
+        len(block.view),
+        codec=DENSE,
+        dtype=DTYPE_IDS["float32"],
+        version=version,
+    )
+    return head, (block.view,)
