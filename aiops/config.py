@@ -17,7 +17,7 @@ from aiops.codec.dense import dense
 from aiops.errors import ConfigError
 from aiops.policy import table as policies
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
-from aiops.policy.combination import check_weights, check_work
+from aiops.policy.combination import check_streaming, check_weights, check_work
 from aiops.policy.preset import PRESETS as PRESETS
 from aiops.policy.preset import preset as preset
 from aiops.policy.sync import StaleSynchronous, bulk
@@ -52,6 +52,7 @@ class ServerSpec(TypedDict, total=False):
     heartbeat_s: float
     idle_timeout_s: float
     token: str | None
+    stream_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,10 @@ class ServerConfig:
         heartbeat_s: Time between two signs of life, in seconds, < half of ``lease_s``.
         idle_timeout_s: How long a transfer may make no progress, in seconds.
         token: Secret that a worker must show, 1 to 4096 characters; None lets everybody in.
+        stream_bytes: Chunk streaming: buckets are at most so large, a multiple of 4, and each is merged and sent back
+            as soon as every worker's part of it is here, while the next ones are still on their way up. A
+            synchronization then takes as long as the slower direction and one bucket, instead of both directions. It
+            needs a sync with a barrier, such as bulk. None waits for whole pushes.
     """
 
     sync: SyncPolicy = field(default_factory=bulk)
@@ -99,6 +104,7 @@ class ServerConfig:
     heartbeat_s: float = 2.0
     idle_timeout_s: float = 15.0
     token: str | None = field(default=None, repr=False)
+    stream_bytes: int | None = None
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -106,6 +112,13 @@ class ServerConfig:
         self._check_sizes()
         check_weights(self.sync, self.weights)
         check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
+        if self.stream_bytes is not None:
+            check_streaming(self.sync)
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Largest bucket there will be, in bytes of float32."""
+        return min(self.bucket_bytes, self.stream_bytes or self.bucket_bytes)
 
     @classmethod
     def parse(cls, **spec: Unpack[ServerSpec]) -> Self:
@@ -173,6 +186,8 @@ class ServerConfig:
             "max_members": 1,
             "max_frame_bytes": _SMALLEST_FRAME_BYTES,
         }
+        if self.stream_bytes is not None:
+            least["stream_bytes"] = 4
         for name, limit in least.items():
             value = getattr(self, name)
             if not (isinstance(value, int) and not isinstance(value, bool) and value >= limit):
@@ -181,12 +196,14 @@ class ServerConfig:
             raise ConfigError(
                 f"max_members is {self.max_members}, it must be >= min_workers = {self.min_workers}"
             )
-        if self.bucket_bytes % 4:
-            raise ConfigError(f"bucket_bytes is {self.bucket_bytes}, it must be a multiple of 4")
-        encoded = max(self.bucket_bytes, self.codec.payload_bytes(self.bucket_bytes // 4))
+        for name in ("bucket_bytes", "stream_bytes"):
+            if (getattr(self, name) or 0) % 4:
+                raise ConfigError(f"{name} is {getattr(self, name)}, it must be a multiple of 4")
+        bucket = self.chunk_bytes
+        encoded = max(bucket, self.codec.payload_bytes(bucket // 4))
         if encoded > self.max_frame_bytes:
             raise ConfigError(
-                f"bucket_bytes is {self.bucket_bytes}, which takes frames of {encoded} bytes with "
+                f"bucket_bytes is {bucket}, which takes frames of {encoded} bytes with "
                 f"codec {self.codec.name!r}, but max_frame_bytes is {self.max_frame_bytes}"
             )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from aiops.codec.base import Codec
@@ -25,6 +24,8 @@ from aiops.server.event import (
 from aiops.server.members import Taken
 from aiops.server.peer import Peer
 from aiops.server.shard import MergeJob, Shard
+from aiops.server.streaming import Streaming
+from aiops.server.threads import INLINE_BYTES, Threads
 from aiops.types import Key
 from aiops.wire.frame import Kind
 from aiops.wire.message import Ack
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A pass over so many bytes takes well under a millisecond and stays on the loop; more goes to a shard's own thread,
-# and waking that took as long as a round of 1 MB on a busy machine.
-INLINE_BYTES = 4 * 1024 * 1024
-
 
 class Merger:
     """The engine's hands.
@@ -46,10 +43,17 @@ class Merger:
     Args:
         service: Whose parameters and members it works on.
         codecs: How payloads are read, by wire id.
-        arrivals: Where large pushes are looked at on their way.
+        arrivals: Where pushes are looked at on their way.
+        threads: Where what takes its time is done.
     """
 
-    def __init__(self, service: Service, codecs: Mapping[int, Codec], arrivals: Arrivals) -> None:
+    def __init__(
+        self,
+        service: Service,
+        codecs: Mapping[int, Codec],
+        arrivals: Arrivals | Streaming,
+        threads: Threads,
+    ) -> None:
         self._service = service
         self._codecs = codecs
         self._arrivals = arrivals
@@ -61,7 +65,7 @@ class Merger:
         self._actions: deque[Action] = deque()
         self._acting = False
         self._jobs: Sequence[tuple[Shard, MergeJob]] = ()
-        self._threads: list[ThreadPoolExecutor] = []
+        self._threads = threads
 
     def push(self, peer: Peer, event: Received) -> None:
         """Take a push in, once however often it is sent."""
@@ -95,9 +99,7 @@ class Merger:
         self._act(self._service.engine.handle(event, self._loop.time()))
 
     def close(self) -> None:
-        """End the threads, once they are done with what they do, and give back all memory."""
-        for thread in self._threads:
-            thread.shutdown()
+        """Give back all memory; the threads have ended."""
         self._service.store.discard(self._jobs)
         self._jobs = ()
         for push in self._pending.values():
@@ -252,12 +254,8 @@ class Merger:
         self.feed(Merged())
         service.moved()
 
-    # One thread per shard: the loop never computes long, and a shard's numbers have one writer.
     async def _in_thread(self, shard: int, work: Callable[..., T], *args: object) -> T:
-        while len(self._threads) <= shard:
-            name = f"aiops-shard-{len(self._threads)}"
-            self._threads.append(ThreadPoolExecutor(1, thread_name_prefix=name))
-        return await self._loop.run_in_executor(self._threads[shard], work, *args)
+        return await self._threads.run(shard, work, *args)
 
 
 def _push(handle: object) -> AdmittedPush:

@@ -31,6 +31,8 @@ from aiops.server.peer import Peer
 from aiops.server.seeding import Seeding
 from aiops.server.status import report
 from aiops.server.store import Store
+from aiops.server.streaming import Streaming
+from aiops.server.threads import Threads
 from aiops.transport.lane import Lane
 from aiops.types import Key, TensorSpec
 from aiops.wire.frame import Header, Kind
@@ -85,13 +87,18 @@ class Service:
         )
         self.members = Members(lease_s=config.lease_s)
         self.store = Store(
-            self.pool, shards=config.shards, bucket_bytes=config.bucket_bytes, place=place
+            self.pool, shards=config.shards, bucket_bytes=config.chunk_bytes, place=place
         )
         self.peers: set[Peer] = set()
         self.ready = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._arrivals = Arrivals(self, lanes)
-        self._merger = Merger(self, codecs, self._arrivals)
+        self._threads = Threads()
+        self._arrivals = (
+            Arrivals(self, lanes)
+            if config.stream_bytes is None
+            else Streaming(self, codecs, self._threads)
+        )
+        self._merger = Merger(self, codecs, self._arrivals, self._threads)
         self._seeding = Seeding(self.store, functools.partial(send_model, self))
         self._handshake = Handshake(self, library)
         self._moved: asyncio.Future[None] | None = None  # made by who waits for a version
@@ -119,6 +126,7 @@ class Service:
                 for peer in list(self.peers):
                     await peer.connection.close()
             finally:
+                self._threads.close()
                 self._arrivals.close()
                 self._merger.close()
                 self.store.close()
@@ -193,7 +201,9 @@ class Service:
 
     def make_peer(self) -> Peer:
         """Return the receiver of a new connection."""
-        return Peer(self, self.pool)
+        arrivals = self._arrivals
+        part = arrivals.part if isinstance(arrivals, Streaming) else None
+        return Peer(self, self.pool, part=part)
 
     def adopt(self, peer: Peer) -> None:
         """Take a new connection in, or turn it away at the end."""
