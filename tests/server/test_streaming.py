@@ -234,7 +234,9 @@ async def test_a_worker_that_has_left_after_its_push_still_counts(hand):
         assert rests(house)
 
 
-async def test_a_worker_that_is_cut_after_its_push_gets_the_whole_model_on_its_next_connection(hand):
+async def test_a_worker_that_is_cut_after_its_push_gets_the_whole_model_on_its_next_connection(
+    hand,
+):
     async with home(**PAIR) as house:
         a, b = await hand(house, "a"), await hand(house, "b", up=slow())
         await a.send_push(1, *parts(2), want=True)
@@ -292,6 +294,24 @@ async def test_many_buckets_wait_for_a_slow_reader_in_one_place(hand):
 async def answer_slowly(push):
     async with asyncio.timeout(200):
         return await push
+
+
+async def test_who_does_not_read_holds_nobody_up_and_gets_it_all_later(hand):
+    # More than lies before a peer that does not read.
+    n = 64 * 8192
+    async with home(n, min_workers=2, weights="uniform", bucket_bytes=64 * 1024) as house:
+        a, b = await hand(house, "a"), await hand(house, "b", up=Link(rate_bytes_s=1e6))
+        update = list(np.ones((32, n // 32), np.float32))
+        a.connection.pause_reading()
+        first = under_way(a.push(1, *update, want=True))
+        assert (model(await answer(b.push(1, *update, want=True))) == 1.0).all()
+        await settle()
+        assert not first.done()
+        assert house.server.version == 1
+        a.connection.resume_reading()
+        assert (model(await answer(first)) == 1.0).all()
+        await settle()
+        assert house.server.service.pool.outstanding == 32
 
 
 @pytest.mark.parametrize("shards", [1, 3])

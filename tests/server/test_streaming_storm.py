@@ -1,4 +1,4 @@
-"""The storm again with chunk streaming: whatever was sent ahead of a round, nobody ever holds a model that never was."""
+"""The storm again with chunk streaming: whatever was sent ahead of a round, nobody holds a model that never was."""
 
 import asyncio
 import contextlib

@@ -16,10 +16,10 @@ from tests.server.drafting import answer, under_way
 from tests.server.kit import LEASE, count, settle
 from tests.server.streaming import (
     BUCKETS,
-    N,
     PAIR,
     RATE,
     History,
+    N,
     ahead,
     home,
     model,
@@ -220,7 +220,9 @@ async def test_a_result_that_would_overflow_is_refused_to_all_and_changes_nothin
             await worker.init()
         large = {"w": np.repeat(np.float32([1, 1, 1, 1, 1, 3e38, 1, 1]), 64)}
         for ticket in [worker.sync(large) for worker in workers]:
-            with pytest.raises(NotFinite, match=r"merging would make tensor 'w' \(value 320 of 512"):
+            with pytest.raises(
+                NotFinite, match=r"merging would make tensor 'w' \(value 320 of 512"
+            ):
                 await answer(ticket)
         assert house.server.version == 0
         assert house.server.params()["w"].any() == 0
