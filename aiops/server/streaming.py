@@ -117,6 +117,8 @@ class Streaming:
 
     def lost(self, peer: Peer) -> None:
         """Forget what a connection did not bring to its end."""
+        # Its worker may have left, and the round wait for the others alone.
+        self._changed = True
         for coming in [c for c in self._all.values() if c.peer is peer and c.whole is None]:
             self._forget(coming, f"worker {coming.announced.worker} was cut while it pushed")
 
@@ -171,9 +173,24 @@ class Streaming:
     # Foresee what the open round closes with, unless that is what something was sent ahead of already.
     def _replan(self) -> Foresight | None:
         self._changed = False
-        if self._plan is not None and self._plan.answers:
-            return self._plan
+        plan, table = self._plan, self._service.table
+        if plan is not None and plan.answers:
+            return plan
+        found = self._foreseen()
+        if plan is not None and (plan.comings, plan.weights) == found:
+            return plan
         self._drop(())
+        if found is None or table is None:
+            return None
+        plan = self._plan = Foresight(*found)
+        every = [Key(key) for key in range(len(table.buckets))]
+        for coming in plan.comings:
+            plan.here.update(list(coming.frames) if coming.whole is None else every)
+        self._merge(plan, list(plan.here))
+        return plan
+
+    # The pushes that the open round closes with, in worker order, and their weights.
+    def _foreseen(self) -> tuple[list[Coming], tuple[float, ...]] | None:
         table, comings = self._service.table, [c for c in self._all.values() if not c.unfit]
         # The last bucket goes with the decision, and who wants no model is sent none.
         if table is None or len(table.buckets) < 2 or not any(c.message.want for c in comings):
@@ -184,12 +201,7 @@ class Streaming:
         by_worker = {c.announced.worker: c for c in comings}
         if found is None or not by_worker.keys() >= set(found[0]):
             return None
-        plan = self._plan = Foresight([by_worker[worker] for worker in found[0]], found[1])
-        every = [Key(key) for key in range(len(table.buckets))]
-        for coming in plan.comings:
-            plan.here.update(list(coming.frames) if coming.whole is None else every)
-        self._merge(plan, list(plan.here))
-        return plan
+        return [by_worker[worker] for worker in found[0]], found[1]
 
     # Merge those of the buckets that are here from everybody.
     def _merge(self, plan: Foresight, keys: Iterable[Key]) -> None:

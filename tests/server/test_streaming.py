@@ -236,6 +236,20 @@ async def test_a_worker_that_has_left_after_its_push_still_counts(hand):
         assert rests(house)
 
 
+async def test_a_worker_that_leaves_before_its_push_is_waited_for_no_longer(hand):
+    async with home(min_workers=3, weights="uniform") as house:
+        a, b, c = [await hand(house, name, up=slow()) for name in "abc"]
+        await answer(asyncio.gather(*(each.push(1, *parts(0)) for each in (a, b, c))))
+        pushes = [under_way(each.push(2, *parts(1), base=1, want=True)) for each in (a, b)]
+        await asyncio.sleep(3.5)
+        assert ahead(house) == 0
+        c.send_leave()
+        await asyncio.sleep(1)
+        assert ahead(house) == 4
+        for push in pushes:
+            assert model(await answer(push)).tolist() == [1.0] * 512
+
+
 async def test_a_worker_that_is_cut_after_its_push_gets_the_whole_model_on_its_next_connection(
     hand,
 ):
