@@ -396,6 +396,38 @@ async def test_a_bucket_that_there_is_no_memory_for_waits_for_the_end_of_the_rou
         assert rests(house)
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_all_that_is_merged_is_no_version_before_the_engine_says_so(
+    hand, noted, threads, monkeypatch, leaves
+):
+    # The last push is looked at by a thread, as a large one is.
+    monkeypatch.setattr("aiops.server.merger.INLINE_BYTES", 0)
+    async with home(**PAIR) as house:
+        a, b = await hand(house, "a"), await hand(house, "b", up=slow())
+        first = under_way(a.push(1, *parts(1), want=True))
+        await threads.go()
+        second = under_way(b.push(1, *parts(3), want=True))
+        await asyncio.sleep(9)
+        assert ahead(house) == BUCKETS
+        tensors = [key for _, kind, key, who in noted if kind is Kind.TENSOR and who is a]
+        assert tensors == list(range(BUCKETS - 1))
+        assert (house.server.version, first.done(), second.done()) == (0, False, False)
+        if leaves:
+            service = house.server.service
+            service.drop(service.members.get("b"), "left")
+            await threads.go()
+            # Its push is not merged, and a's is sent again: it is still held for two.
+            await answer(a.lost)
+            assert house.server.version == 0
+            assert unforeseen(house) == 1
+        else:
+            await threads.go()
+            for push in (first, second):
+                assert model(await answer(push)).tolist() == [2.0] * 512
+        for each in (a, b):
+            each.connection.abort()
+
+
 async def test_a_round_closes_without_the_chunks_that_are_not_done(hand, monkeypatch):
     gate = Gate(monkeypatch)
     async with home(**PAIR) as house:
@@ -420,6 +452,8 @@ async def test_a_connection_may_end_while_its_buckets_are_merged(hand, monkeypat
         await asyncio.sleep(2.5)
         b.connection.abort()
         await settle()
+        # What is published, a's push, and of the two buckets in the thread b's part and the result.
+        assert house.server.service.pool.outstanding == BUCKETS + BUCKETS + 2 + 2
         gate.open()
         await settle()
         again = await hand(house, "b")
