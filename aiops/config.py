@@ -12,25 +12,35 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, TypedDict, Unpack, cast, get_args
 
 from aiops.codec import table as codecs
-from aiops.codec.base import Codec
+from aiops.codec.base import DENSE, Codec
 from aiops.codec.dense import dense
+from aiops.codec.topk import TopK
+from aiops.codec.topk_coded import CodedTopK
 from aiops.errors import ConfigError
+from aiops.merge import table as merges
+from aiops.merge.aggregation import Mean, mean
+from aiops.merge.base import Aggregation, Compensation, Rules, ServerOptimizer
+from aiops.merge.combination import check_bucketwise, check_mean, check_rules
+from aiops.merge.optimizer import Sgd, sgd
+from aiops.policy import combination
 from aiops.policy import table as policies
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
-from aiops.policy.combination import check_streaming, check_weights, check_work
+from aiops.policy.combination import check_drift_merge as check_drift_merge
+from aiops.policy.dssp import DynamicStaleSynchronous
 from aiops.policy.preset import PRESETS as PRESETS
 from aiops.policy.preset import preset as preset
+from aiops.policy.size import LEAST, check_sizes
 from aiops.policy.sync import StaleSynchronous, bulk
 from aiops.policy.table import MergeName as MergeName
 from aiops.policy.table import unknown
-from aiops.policy.weight import by_samples
+from aiops.policy.weight import by_samples, uniform
 from aiops.policy.work import until_model
 from aiops.url import check_token
 
 SYNC, WEIGHTS, WORK, CODEC = policies.SYNC, policies.WEIGHTS, policies.WORK, codecs.CODEC
+AGGREGATION, OPTIMIZER, COMPENSATION = merges.AGGREGATION, merges.OPTIMIZER, merges.COMPENSATION
 BootstrapName = Literal["fixed", "authors"]
-# A control message is at most 64 KiB and must always pass.
-_SMALLEST_FRAME_BYTES = 64 * 1024
+DriftName = Literal["off", "infer"]
 
 
 class ServerSpec(TypedDict, total=False):
@@ -52,6 +62,12 @@ class ServerSpec(TypedDict, total=False):
     heartbeat_s: float
     idle_timeout_s: float
     token: str | None
+    drift: DriftName
+    proximal: float
+    aggregation: str | Aggregation
+    optimizer: str | ServerOptimizer
+    down: str | Codec
+    compensation: str | Compensation | None
     stream_bytes: int | None
 
 
@@ -80,10 +96,19 @@ class ServerConfig:
         heartbeat_s: Time between two signs of life, in seconds, < half of ``lease_s``.
         idle_timeout_s: How long a transfer may make no progress, in seconds.
         token: Secret that a worker must show, 1 to 4096 characters; None lets everybody in.
-        stream_bytes: Chunk streaming: buckets are at most so large, a multiple of 4, and each is merged and sent back
-            as soon as every worker's part of it is here, while the next ones are still on their way up. A
-            synchronization then takes as long as the slower direction and one bucket, instead of both directions. It
-            needs a sync with a barrier, such as bulk. None waits for whole pushes.
+        drift: "infer" corrects the workers' drift towards their own data with what the model's change tells of the
+            others' progress (SCAFFOLD, Karimireddy et al., 2020), for no bytes; "off" does not.
+        proximal: mu, >= 0: local steps minimize f(x) + mu / 2 * |x - W|^2, W being the newest model (FedProx, Li et
+            al., 2020). FedAvg and NBSync have none, 0.
+        aggregation: How pushes become one update: the weighted mean, or a rule that wrong ones cannot lead astray.
+        optimizer: How the update moves the parameters. Momentum meets every update a round late under overlapped work,
+            and later under asynchronous sync, where it may oscillate: try a small beta first.
+        down: How what a round changes travels to the workers, under bulk sync: with another codec than dense the model
+            is what they make of it, and what the codec leaves behind goes into the next round.
+        compensation: What a late push is corrected by, without bulk sync; the server then keeps what it started from.
+        stream_bytes: Chunk streaming, under bulk sync: buckets are at most so large, a multiple of 4, and each is
+            merged and sent back as soon as every worker's part of it is here, while the next ones are on their way up.
+            A sync then takes as long as the slower direction and one bucket. None waits for whole pushes.
     """
 
     sync: SyncPolicy = field(default_factory=bulk)
@@ -104,28 +129,55 @@ class ServerConfig:
     heartbeat_s: float = 2.0
     idle_timeout_s: float = 15.0
     token: str | None = field(default=None, repr=False)
+    drift: DriftName = "off"
+    proximal: float = 0.0
+    aggregation: Aggregation = field(default_factory=mean)
+    optimizer: ServerOptimizer = field(default_factory=sgd)
+    down: Codec = field(default_factory=dense)
+    compensation: Compensation | None = None
     stream_bytes: int | None = None
 
     def __post_init__(self) -> None:
         self._check_names()
         self._check_numbers()
         self._check_sizes()
-        check_weights(self.sync, self.weights)
-        check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
+        combination.check_weights(self.sync, self.weights)
+        combination.check_members(self.sync, max_members=self.max_members)
+        combination.check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
+        rules, workers = self._all_rules(), self.min_workers
+        check_rules(
+            rules, self.sync, self.weights, self.work, min_workers=workers, server_lr=self.server_lr
+        )
+        if self.down.wire_id != DENSE:
+            combination.check_down(self.sync, self.down.name)
+        if self.drift != "off":
+            self._check_drift()
+            check_mean(self.aggregation, self.optimizer)
         if self.stream_bytes is not None:
-            check_streaming(self.sync)
+            combination.check_streaming(self.sync)
+            check_bucketwise(self.aggregation)
 
     @property
     def chunk_bytes(self) -> int:
         """Largest bucket there will be, in bytes of float32."""
         return min(self.bucket_bytes, self.stream_bytes or self.bucket_bytes)
 
+    @property
+    def rules(self) -> Rules | None:
+        """How rounds become parameters; None where that is the weighted sum, added: kernels of its own do it."""
+        rules = self._all_rules()
+        return None if rules == Rules(Mean(), Sgd()) and self.down.wire_id == DENSE else rules
+
+    def _all_rules(self) -> Rules:
+        return Rules(self.aggregation, self.optimizer, self.compensation)
+
     @classmethod
     def parse(cls, **spec: Unpack[ServerSpec]) -> Self:
         """Return a configuration from command-line specs such as ``sync="ssp:2"``.
 
-        Without ``work``, workers overlap (``until_model``), except under ssp, whose bound is about steps that
-        wait: there it is ``fixed:1``.
+        Without ``work``, workers overlap (``until_model``), except under ssp and dssp, whose bounds are about steps
+        that wait: there it is ``fixed:1``. Without ``weights``, they are by samples, and ``uniform`` where the
+        aggregation is robust.
 
         Raises:
             ConfigError: A value is wrong, or two do not go together; the message says which and what is allowed.
@@ -139,29 +191,33 @@ class ServerConfig:
         if "merge" in settings:
             rule, shares = policies.parse_merge(settings["merge"])
             settings.update(shares, merge=rule)
-        if isinstance(settings.get("sync"), StaleSynchronous):
+        if isinstance(settings.get("sync"), StaleSynchronous | DynamicStaleSynchronous):
             settings.setdefault("work", policies.parse_work("fixed:1"))
+        if getattr(settings.get("aggregation"), "robust", False):
+            settings.setdefault("weights", uniform())
         return cls(**settings)
 
     def _check_names(self) -> None:
         for name, verbs in _VERBS.items():
             value = getattr(self, name)
             missing = [verb for verb in verbs if not hasattr(value, verb)]
-            if missing:
+            if missing and not (name == "compensation" and value is None):
                 raise ConfigError(
                     f"{name} is {value!r}, it must be a policy object with {missing[0]!r} "
                     "(ServerConfig.parse makes them of texts)"
                 )
-        for name, known in (("merge", MergeName), ("bootstrap", BootstrapName)):
+        names = (("merge", MergeName), ("bootstrap", BootstrapName), ("drift", DriftName))
+        for name, known in names:
             if getattr(self, name) not in get_args(known):
                 unknown(name, str(getattr(self, name)), dict.fromkeys(get_args(known)))
-        number = self.codec.wire_id
-        own = codecs.WIRE_IDS.get(number)
-        if not 1 <= number <= 255 or (own is not None and type(own) is not type(self.codec)):
-            raise ConfigError(
-                f"codec {self.codec.name!r} has wire id {number}, it must be in 1..255 "
-                f"and none of ours, {', '.join(map(str, codecs.WIRE_IDS))}"
-            )
+        for codec in (self.codec, self.down):
+            number = codec.wire_id
+            own = codecs.WIRE_IDS.get(number)
+            if not 1 <= number <= 255 or (own is not None and type(own) is not type(codec)):
+                raise ConfigError(
+                    f"codec {codec.name!r} has wire id {number}, it must be in 1..255 "
+                    f"and none of ours, {', '.join(map(str, codecs.WIRE_IDS))}"
+                )
         check_token(self.token)
 
     def _check_numbers(self) -> None:
@@ -172,40 +228,41 @@ class ServerConfig:
             raise ConfigError(f"alpha of merge 'mix' is {self.alpha!r}, it must be in [0, 1)")
         if not (_is_real(self.beta) and 0 <= self.beta <= 1):
             raise ConfigError(f"beta of merge 'partial' is {self.beta!r}, it must be in [0, 1]")
+        if not (_is_real(self.proximal) and self.proximal >= 0):
+            raise ConfigError(f"proximal is {self.proximal!r}, it must be finite and >= 0")
         if self.heartbeat_s >= self.lease_s / 2:
             raise ConfigError(
                 f"heartbeat_s is {self.heartbeat_s:g}, it must be less than half of "
                 f"lease_s = {self.lease_s:g}, or one lost heartbeat ends a lease"
             )
 
+    def _check_drift(self) -> None:
+        combination.check_drift(
+            self.sync,
+            self.weights,
+            self.work,
+            merge=self.merge,
+            beta=self.beta,
+            bootstrap=self.bootstrap,
+        )
+        for codec in (self.codec, self.down):
+            if isinstance(codec, TopK | CodedTopK):
+                raise ConfigError(
+                    f"drift {self.drift!r} reads the workers' mean progress from the model's change, of which codec "
+                    f"{codec.name!r} sends a few values late: use dense, fp16, bf16 or int8, or drift 'off'"
+                )
+
     def _check_sizes(self) -> None:
-        least = {
-            "shards": 1,
-            "bucket_bytes": 4,
-            "min_workers": 1,
-            "max_members": 1,
-            "max_frame_bytes": _SMALLEST_FRAME_BYTES,
-        }
-        if self.stream_bytes is not None:
-            least["stream_bytes"] = 4
-        for name, limit in least.items():
-            value = getattr(self, name)
-            if not (isinstance(value, int) and not isinstance(value, bool) and value >= limit):
-                raise ConfigError(f"{name} is {value!r}, it must be a whole number >= {limit}")
-        if self.max_members < self.min_workers:
-            raise ConfigError(
-                f"max_members is {self.max_members}, it must be >= min_workers = {self.min_workers}"
-            )
-        for name in ("bucket_bytes", "stream_bytes"):
-            if (getattr(self, name) or 0) % 4:
-                raise ConfigError(f"{name} is {getattr(self, name)}, it must be a multiple of 4")
+        sizes = {name: getattr(self, name) for name in LEAST}
+        check_sizes({name: size for name, size in sizes.items() if size is not None})
         bucket = self.chunk_bytes
-        encoded = max(bucket, self.codec.payload_bytes(bucket // 4))
-        if encoded > self.max_frame_bytes:
-            raise ConfigError(
-                f"bucket_bytes is {bucket}, which takes frames of {encoded} bytes with "
-                f"codec {self.codec.name!r}, but max_frame_bytes is {self.max_frame_bytes}"
-            )
+        for codec in (self.codec, self.down):
+            encoded = max(bucket, codec.payload_bytes(bucket // 4))
+            if encoded > self.max_frame_bytes:
+                raise ConfigError(
+                    f"bucket_bytes is {bucket}, which takes frames of {encoded} bytes with "
+                    f"codec {codec.name!r}, but max_frame_bytes is {self.max_frame_bytes}"
+                )
 
 
 def _is_real(value: object) -> bool:
@@ -223,10 +280,18 @@ _VERBS = {
     "weights": ("__call__",),
     "work": ("plan", "overlap"),
     "codec": ("add_to", "encode", "check"),
+    "aggregation": ("combine", "linear", "robust", "least"),
+    "optimizer": ("step", "initial"),
+    "down": ("add_to", "encode", "check"),
+    "compensation": ("correct", "initial", "averages", "local_steps"),
 }
 _PARSERS: dict[str, Callable[[str], object]] = {
     "sync": policies.parse_sync,
     "weights": policies.parse_weights,
     "work": policies.parse_work,
     "codec": parse_codec,
+    "down": parse_codec,
+    "compensation": lambda text: policies.build("compensation", text, COMPENSATION),
+    "aggregation": lambda text: policies.build("aggregation", text, AGGREGATION),
+    "optimizer": lambda text: policies.build("optimizer", text, OPTIMIZER),
 }

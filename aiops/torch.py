@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from aiops.api.connecting import connect
 from aiops.errors import ConfigError, LocalProtocolError
 from aiops.policy.table import parse_merge
 from aiops.sync import Link as SyncLink
+from aiops.sync.link import CLOSE_S
 from aiops.transport.certificate import Tls
 from aiops.types import TENSOR_DTYPES, TensorSpec
 from aiops.worker.client import Client
@@ -23,6 +24,8 @@ from aiops.worker.machine import Rule, Vector
 class Link(SyncLink):
     """A module's line to its parameter server; made by :func:`attach`. See :class:`aiops.sync.Link`."""
 
+    holds = True
+
     def __init__(
         self,
         module: torch.nn.Module,
@@ -30,8 +33,10 @@ class Link(SyncLink):
         client: Client,
         *,
         rule: Rule | None,
+        optimizer: torch.optim.Optimizer,
     ) -> None:
         self._module = module
+        self._hook: torch.utils.hooks.RemovableHandle | None = None
         self._names = tuple(tensors)
         trained = {name for name, _ in module.named_parameters()}
         super().__init__(
@@ -45,6 +50,14 @@ class Link(SyncLink):
             exact=all(tensor.dtype is torch.float32 for tensor in tensors.values()),
             rule=rule,
         )
+        if self._machine.proximal is not None:
+            self._hook = optimizer.register_step_pre_hook(lambda *_: self._hold())
+
+    def close(self, *, flush: bool = True, timeout_s: float = CLOSE_S) -> None:
+        """Leave the training, see :meth:`aiops.sync.Link.close`; the optimizer's steps are its own again."""
+        if self._hook is not None:
+            self._hook.remove()
+        super().close(flush=flush, timeout_s=timeout_s)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint needs beside the module's and the optimizer's: counters, and residuals.
@@ -97,6 +110,32 @@ class Link(SyncLink):
             else:
                 part.copy_(tensor)
 
+    # In the gradients, so that it is the gradient of both terms for every optimizer.
+    @torch.no_grad()
+    def _hold(self) -> None:
+        proximal = self._machine.proximal
+        if proximal is None or self.done:
+            return
+        for tensor, anchor in self._learned(proximal.anchor):
+            if tensor.grad is not None:
+                tensor.grad.add_(tensor - anchor.to(tensor), alpha=proximal.mu)
+
+    @torch.no_grad()
+    def _correct(self, correction: Vector) -> None:
+        for tensor, part in self._learned(correction):
+            tensor.add_(part.to(tensor.device))
+
+    # Parameters stand first, and running statistics behind them.
+    def _learned(self, flat: Vector) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
+        whole, at = torch.from_numpy(flat), 0
+        params = dict(self._module.named_parameters())
+        for name in self._names:
+            tensor = params.get(name)
+            if tensor is None:
+                break
+            yield tensor, whole[at : at + tensor.numel()].view(tensor.shape)
+            at += tensor.numel()
+
 
 def attach(
     module: torch.nn.Module,
@@ -117,6 +156,10 @@ def attach(
     The first worker's parameters become the server's; every later one receives them. Trained parameters
     (``requires_grad``) and floating-point buffers (BatchNorm statistics) are kept in sync, of any float dtype, device
     and stride. Frozen parameters and integer buffers stay as they are. The optimizer's state stays local.
+
+    Where the server corrects drift, :meth:`Link.step` adds to the parameters; where it has a proximal term, a hook adds
+    that to the gradients at the start of each ``optimizer.step()``, after whatever clips them. An optimizer that
+    computes gradients itself (a closure) gets none.
 
     Args:
         module: What is trained.
@@ -153,7 +196,7 @@ def attach(
     client = connect(
         url, name=name, connect_timeout_s=connect_timeout_s, give_up_s=give_up_s, tls=tls
     )
-    return Link(module, tensors, client, rule=rule)
+    return Link(module, tensors, client, rule=rule, optimizer=optimizer)
 
 
 def _tensors(

@@ -23,8 +23,9 @@ from aiops.config import (
     preset,
 )
 from aiops.errors import ConfigError
-from aiops.policy.sync import asynchronous, bulk, ssp
-from aiops.policy.weight import by_samples, by_staleness, product, uniform
+from aiops.policy.dssp import dssp
+from aiops.policy.sync import asynchronous, buffered, bulk, ssp
+from aiops.policy.weight import by_samples, by_staleness, by_steps, product, uniform
 from aiops.policy.work import fixed, until_model
 
 MIB = 1024 * 1024
@@ -61,6 +62,7 @@ def test_every_preset_makes_a_server(name):
         ({"sync": "bulk"}, {}),
         ({"sync": "ssp:2"}, {"sync": ssp(2), "work": fixed(1)}),
         ({"sync": ssp(2)}, {"sync": ssp(2), "work": fixed(1)}),
+        ({"sync": "dssp:3,15"}, {"sync": dssp(3, 15), "work": fixed(1)}),
         ({"sync": "ssp:20", "work": "fixed:10"}, {"sync": ssp(20), "work": fixed(10)}),
         (
             {"sync": "ssp:2", "work": "until_model:1,5"},
@@ -75,6 +77,10 @@ def test_every_preset_makes_a_server(name):
             {"weights": product(by_samples(), by_staleness(0.5)), "codec": topk(0.01)},
         ),
         ({"work": "fixed:10"}, {"work": fixed(10)}),
+        (
+            {"sync": "buffered:4,20", "max_members": 4},
+            {"sync": buffered(4, 20), "max_members": 4},
+        ),
         ({"codec": "fp16"}, {"codec": fp16()}),
         ({"codec": bf16(), "weights": uniform()}, {"codec": bf16(), "weights": uniform()}),
         ({"merge": "carry"}, {"merge": "carry"}),
@@ -92,6 +98,11 @@ def test_every_preset_makes_a_server(name):
             {"bucket_bytes": 4, "max_frame_bytes": 65536},
         ),
         ({"token": "s3cret"}, {"token": "s3cret"}),
+        ({"proximal": 0.01}, {"proximal": 0.01}),
+        (
+            {"drift": "infer", "weights": "by_steps", "merge": "partial:0.5", "codec": "int8"},
+            {"drift": "infer", "weights": by_steps(), "merge": "partial", "codec": int8()},
+        ),
     ],
 )
 def test_good_specs(spec, settings):
@@ -103,7 +114,7 @@ def test_good_specs(spec, settings):
     [
         (
             {"sync": "bsp"},
-            "unknown sync 'bsp', known are bulk, asynchronous, ssp, did you mean 'bulk'",
+            "unknown sync 'bsp', known are bulk, asynchronous, ssp, buffered, dssp, did you mean 'bulk'",
         ),
         ({"weights": "samples"}, "unknown weights 'samples', .*, did you mean 'by_samples'"),
         ({"work": "fixd:1"}, "unknown work 'fixd', .*, did you mean 'fixed'"),
@@ -118,6 +129,29 @@ def test_good_specs(spec, settings):
         ({"merge": "partial:1.5"}, r"beta of merge 'partial' is 1.5, it must be in \[0, 1\]"),
         ({"merge": "partial:nan"}, "beta of merge 'partial' is nan"),
         ({"bootstrap": "author"}, "unknown bootstrap 'author', known are fixed, authors, did you"),
+        ({"proximal": -0.1}, "proximal is -0.1, it must be finite and >= 0"),
+        ({"proximal": float("nan")}, "proximal is nan"),
+        ({"drift": "send"}, "unknown drift 'send', known are off, infer"),
+        (
+            {"drift": "infer", "weights": "by_steps", "work": "fixed:2", "optimizer": "adam"},
+            "optimizer 'adam:.*' makes another one of it: use aggregation mean and optimizer sgd",
+        ),
+        (
+            {"drift": "infer", "weights": "by_steps", "work": "fixed:2", "down": "topk:0.1"},
+            "codec 'topk:0.1' sends a few values late",
+        ),
+        (
+            {"drift": "infer"},
+            "weights BySamples.* count fast workers' steps for more: use by_steps",
+        ),
+        (
+            {"drift": "infer", "weights": "by_steps", "merge": "partial:0.5", "codec": "topk:0.1"},
+            "of which codec 'topk:0.1' sends a few values late: use dense, fp16, bf16 or int8",
+        ),
+        (
+            {"drift": "infer", "weights": "by_steps", "work": "fixed:2", "codec": "topk_int8:0.1"},
+            "of which codec 'topk_int8:0.1' sends a few values late",
+        ),
         ({"server_lr": 0.0}, "server_lr is 0.0, it must be finite and > 0"),
         ({"server_lr": -1}, "server_lr is -1"),
         ({"server_lr": float("inf")}, "server_lr is inf"),
@@ -138,6 +172,11 @@ def test_good_specs(spec, settings):
             r"with sync Asynchronous\(\) another push may become a version first: use sync bulk",
         ),
         ({"stream_bytes": 64, "sync": "ssp:3"}, "use sync bulk, or leave stream_bytes out"),
+        ({"stream_bytes": 64, "sync": "buffered:2"}, "use sync bulk, or leave stream_bytes out"),
+        (
+            {"stream_bytes": 64, "aggregation": "krum:1,1", "min_workers": 5},
+            "chooses between whole pushes, .* use aggregation median or trimmed_mean, or leave",
+        ),
         ({"max_frame_bytes": 65535}, "max_frame_bytes is 65535, it must be .* >= 65536"),
         (
             {"bucket_bytes": MIB, "max_frame_bytes": MIB - 1},
@@ -164,6 +203,15 @@ def test_good_specs(spec, settings):
         ({"work": "fixed:10", "merge": "carry"}, "merge 'carry' keeps what a worker does while"),
         ({"work": "fixed:1", "bootstrap": "authors"}, "bootstrap 'authors' is about the first"),
         ({"sync": "bulk:0"}, "merges no push that is 1 round old"),
+        (
+            {"sync": "buffered:5", "max_members": 4},
+            "buffered waits for 5 pushes and there are at most",
+        ),
+        (
+            {"sync": "buffered"},
+            "sync 'buffered' does not fit .*missing a required argument: 'size'",
+        ),
+        ({"sync": "fedbuff:3"}, "unknown sync 'fedbuff', .*, did you mean 'buffered'"),
         ({"sync": "ssp:2", "work": "until_model"}, "ssp's bound of 2 steps would not hold"),
         ({"sync": "ssp:2", "work": "fixed:3"}, "every push makes 3, so it would act as 0"),
         ({"weights": "by_staleness:0.5"}, "give two equal pushes of a bulk round 2 in all, not 1"),
@@ -256,8 +304,8 @@ def test_a_worker_rebuilds_the_codec_from_its_name(text, codec):
 
 
 def test_the_name_tables():
-    assert list(SYNC) == ["bulk", "asynchronous", "ssp"]
-    assert list(WORK) == ["fixed", "until_model"]
+    assert list(SYNC) == ["bulk", "asynchronous", "ssp", "buffered", "dssp"]
+    assert list(WORK) == ["fixed", "until_model", "fill_the_sync", "esync", "esync_prototype"]
     assert list(CODEC) == [
         *["dense", "fp16", "bf16", "int8", "topk"],
         *["topk_fp32", "topk_fp16", "topk_bf16", "topk_int8"],

@@ -155,6 +155,31 @@ def test_blocking_workers_hold_the_same_bits_after_every_round(serving):
             assert torch.equal(models[0].state_dict()[name], models[1].state_dict()[name]), name
 
 
+def test_under_esync_the_fast_worker_fills_the_slow_ones_time(serving):
+    server = serving(sync="bulk:0", work="esync", min_workers=2, rounds=12)
+    models, done, versions = [net(0), net(1)], {}, {}
+
+    def worker(i, step_s):
+        optimizer = sgd(models[i])
+        with aiops.torch.attach(models[i], optimizer, server.url) as link:
+            while not link.done:
+                time.sleep(step_s)
+                steps(models[i], optimizer, link, 1, seed=link.meter.n_steps)
+            done[i], versions[i] = list(link.meter.steps_per_round), link.version
+            assert not link.overlap
+            assert link.meter.waits == link.meter.rounds == 12
+
+    together(lambda: worker(0, 0.005), lambda: worker(1, 0.05))
+    fast, slow = done[0][2:], done[1][2:]
+    # Eight or so fast steps fit into a slow one on an idle machine; a busy one leaves less of the difference.
+    assert sum(fast) >= 1.5 * sum(slow), done
+    assert sum(slow) <= 2 * len(slow), done
+    for name in models[0].state_dict():
+        if not name.endswith("num_batches_tracked"):
+            assert torch.equal(models[0].state_dict()[name], models[1].state_dict()[name]), name
+    assert server.status()["counters"]["queries"] > 24
+
+
 def test_one_blocking_worker_equals_plain_local_training_to_the_last_bit(serving):
     server = serving(work="fixed:1", weights="uniform")
     alone, attached = net(3), net(3)
@@ -399,6 +424,34 @@ def test_blocking_statistics_are_the_mean_over_the_workers(serving):
     together(lambda: worker(0), lambda: worker(1))
     # server_lr scales what is learned and what is measured alike: half way from 1 to 3.
     assert server.params()["1.running_var"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    "spec", [{"work": "fixed:2", "sync": "bulk:0"}, {"work": "until_model:1,3"}], ids=str
+)
+def test_a_compressed_downlink_changes_nothing_for_the_loop(serving, spec):
+    server = serving(down="topk:0.2", codec="topk:0.2", min_workers=2, **spec)
+    models = [net(i) for i in range(2)]
+
+    def worker(model, seed):
+        optimizer = sgd(model)
+        with aiops.torch.attach(model, optimizer, server.url) as link:
+            steps(model, optimizer, link, 12, seed=seed)
+
+    together(*(lambda m=m, i=i: worker(m, i) for i, m in enumerate(models)))
+    assert server.version >= 4
+    status = server.status()["counters"]
+    assert status["pushes_merged"] >= 8
+    # Whoever left last has the server's final model, which is what the answers added up to.
+    final = server.params()
+    assert any(
+        all(
+            torch.equal(tensor, torch.from_numpy(final[name]).reshape(tensor.shape))
+            for name, tensor in model.state_dict().items()
+            if name in final
+        )
+        for model in models
+    )
 
 
 def test_a_refused_push_is_told_once_and_training_goes_on_from_the_servers_model(serving):

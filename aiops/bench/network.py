@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import fcntl
-import os
-import socket
-import struct
 from collections.abc import Iterator
 
 from aiops.bench.machine import TCP, congestion
+from aiops.launch.netns import fresh, raise_interface
 
-_CLONE_NEWNET = 0x40000000
-_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 DEFAULT = "default"
 
 # What everybody gets for a fair comparison: every Linux has it, and it does not pace loopback as bbr does (a third of
@@ -34,16 +28,13 @@ def network(name: str) -> Iterator[str]:
     Yields:
         What is in force: "reno", or "system's bbr".
     """
-    home = None
-    if name != DEFAULT:
-        with contextlib.suppress(OSError, AttributeError):
-            home = _leave(name)
-    try:
-        yield congestion() if home is not None else f"system's {congestion()}"
-    finally:
-        if home is not None:
-            _call("setns", home, _CLONE_NEWNET)
-            os.close(home)
+    with contextlib.ExitStack() as stack:
+        own = False
+        if name != DEFAULT:
+            with contextlib.suppress(OSError, AttributeError):
+                stack.enter_context(_own(name))
+                own = True
+        yield congestion() if own else f"system's {congestion()}"
 
 
 def possible(name: str) -> bool:
@@ -52,33 +43,9 @@ def possible(name: str) -> bool:
         return in_force == name
 
 
-# Move this thread into a fresh network; return the way back.
-def _leave(name: str) -> int:
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    try:
-        _call("unshare", _CLONE_NEWNET)
-    except BaseException:
-        os.close(home)
-        raise
-    try:
-        _raise_loopback()
+@contextlib.contextmanager
+def _own(name: str) -> Iterator[None]:
+    with fresh():
+        raise_interface("lo")
         (TCP / "tcp_congestion_control").write_text(name)
-    except BaseException:
-        _call("setns", home, _CLONE_NEWNET)
-        os.close(home)
-        raise
-    return home
-
-
-def _raise_loopback() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        request = struct.pack("16sh", b"lo", 0) + bytes(14)
-        flags = struct.unpack_from("h", fcntl.ioctl(sock, _SIOCGIFFLAGS, request), 16)[0]
-        fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh", b"lo", flags | _IFF_UP) + bytes(14))
-
-
-def _call(name: str, *arguments: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if getattr(libc, name)(*arguments) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+        yield

@@ -15,6 +15,7 @@ import click
 from aiops import __version__
 from aiops.cli.bench import bench
 from aiops.cli.demo import demo
+from aiops.cli.lab import lab
 from aiops.cli.pull import pull
 from aiops.cli.run import TargetMissed
 from aiops.cli.serve import serve
@@ -42,7 +43,7 @@ def cli(verbose: int, quiet: bool) -> None:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
-for verb in (serve, status, pull, demo, bench):
+for verb in (serve, status, pull, demo, bench, lab):
     cli.add_command(verb)
 
 
@@ -52,14 +53,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: What stands behind ``aiops``; the process's own unless given.
     """
+    return exit_code(cli, arguments, name="aiops")
+
+
+def exit_code(command: click.Command, arguments: Sequence[str] | None, *, name: str) -> int:
+    """Run a command and return its exit code; what went wrong is told in one line.
+
+    Args:
+        command: Returns an exit code, or something else for 0.
+        arguments: What stands behind its name; the process's own if None.
+        name: What it is called.
+    """
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        code = cli.main(arguments, prog_name="aiops", standalone_mode=False)
+        # A campaign notes what was asked for.
+        code = command.main(words, prog_name=name, standalone_mode=False, obj=words)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
     except AiopsError as error:
-        print(f"aiops: {error}", file=sys.stderr)  # noqa: T201
+        print(f"{name}: {error}", file=sys.stderr)  # noqa: T201
         return next(code for kind, code in _EXIT_CODES if isinstance(error, kind))
     return code if isinstance(code, int) else 0

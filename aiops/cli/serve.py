@@ -19,7 +19,7 @@ from aiops.api.serving import serve as make_server
 from aiops.cli.run import Signals, run
 from aiops.cli.secure import files
 from aiops.cli.tensors import check_place, load, save
-from aiops.config import CODEC, BootstrapName, ServerConfig, preset
+from aiops.config import CODEC, BootstrapName, DriftName, ServerConfig, preset
 from aiops.errors import ConfigError
 from aiops.policy.preset import PRESETS
 from aiops.sync.thread import LOOPS, LoopName
@@ -68,19 +68,42 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
     type=click.Choice(sorted(PRESETS)),
     help="Settings of a published algorithm; single options win.",
 )
-@click.option("--sync", help="When a round closes: bulk, asynchronous, ssp:3.")
+@click.option(
+    "--sync", help="When a round closes: bulk, asynchronous, ssp:3, dssp:3,15, buffered:3."
+)
 @click.option(
     "--weights", help="What a push weighs: by_samples, uniform, by_staleness:0.5, a*b, ..."
 )
-@click.option("--work", help="Local steps between pushes: until_model:1,50 (overlap) or fixed:10.")
+@click.option(
+    "--work",
+    help="Local steps between pushes: until_model:1,50 or fill_the_sync:8 (overlap), fixed:10 or esync:4.",
+)
 @click.option(
     "--codec", help=f"How updates travel: {', '.join(CODEC)}; topk with a density, topk:0.01."
 )
 @click.option("--merge", help="Overlap: reset, carry, eager, mix:0.5, partial:0.5.")
 @click.option(
+    "--drift", type=click.Choice(get_args(DriftName)), help="Correct workers' drift (by_steps)."
+)
+@click.option("--proximal", type=float, help="Hold local steps near the model: FedProx's mu.")
+@click.option(
     "--bootstrap", type=click.Choice(get_args(BootstrapName)), help="Overlap: first push."
 )
 @click.option("--server-lr", type=float, help="What a merged update is multiplied by.")
+@click.option(
+    "--aggregation", help="What a round's pushes come to: mean, median, trimmed_mean:0.1, krum:1,2."
+)
+@click.option(
+    "--optimizer",
+    help="How that moves the parameters: sgd, momentum:1,0.9, nesterov:0.7,0.9, adam, yogi, adagrad.",
+)
+@click.option(
+    "--down", help="How what a round changes travels to the workers: dense, topk:0.01, any codec."
+)
+@click.option(
+    "--compensation",
+    help="What late pushes are corrected by: none, mixing, dcasgd:0.04,LR, dcasgd_adaptive:2,0.95,LR.",
+)
 @click.option("--shards", type=int, help="Partitions of the parameters.")
 @click.option(
     "--min-workers", type=int, help="No round closes before so many workers have pushed once."

@@ -18,6 +18,7 @@ from torch import nn
 import aiops.torch
 from aiops.data import load, partition
 from aiops.launch.demo_job import Job, Result, Span
+from aiops.launch.pace import Pace
 from aiops.sync import Link
 
 # The server is on this machine: when it is gone, the demo is.
@@ -38,25 +39,6 @@ def batches(job: Job) -> tuple[torch.Tensor, torch.Tensor]:
     share = partition(data.y_train, job.n_workers, alpha=job.alpha, seed=job.split_seed)[job.index]
     x = np.asarray(data.x_train[share], np.float32).reshape(len(share), -1)
     return torch.from_numpy(x), torch.from_numpy(data.y_train[share])
-
-
-class Pace:
-    """Holds a loop to one step every ``step_s`` seconds, on an absolute schedule."""
-
-    def __init__(self, step_s: float) -> None:
-        self._step_s = step_s
-        self._next = time.perf_counter()
-
-    def wait(self) -> None:
-        """Wait until the present step's time is over; a late step is caught up by the next ones."""
-        self._next += self._step_s
-        left_s = self._next - time.perf_counter()
-        if left_s > 0:
-            time.sleep(left_s)
-
-    def restart(self) -> None:
-        """Begin the schedule anew, after a wait that was not computing."""
-        self._next = time.perf_counter()
 
 
 def train(

@@ -31,13 +31,20 @@ class Child:
         arguments: Its arguments.
         name: What it is called in messages.
         threads: Threads that numeric libraries may use in it.
+        prefix: A command that runs the one behind it in its own place, such as ``nice -n 10``.
     """
 
     def __init__(
-        self, module: str, arguments: Sequence[str] = (), *, name: str, threads: int = 1
+        self,
+        module: str,
+        arguments: Sequence[str] = (),
+        *,
+        name: str,
+        threads: int = 1,
+        prefix: Sequence[str] = (),
     ) -> None:
         self.name = name
-        self._command = [sys.executable, "-m", module, *arguments]
+        self._command = [*prefix, sys.executable, "-m", module, *arguments]
         self._environment = {**os.environ, **dict.fromkeys(_THREADS, str(threads))}
         self._process: asyncio.subprocess.Process
         self._errors = bytearray()

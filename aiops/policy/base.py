@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -37,6 +37,21 @@ class PushView(msgspec.Struct, frozen=True):
     arrived: float
 
 
+class PushTimes(msgspec.Struct, frozen=True):
+    """When an active member pushed.
+
+    Attributes:
+        last: When its last push came, in seconds of the loop's clock.
+        interval_s: Time between its last two pushes, in seconds, without what the answer to the first one was held
+            back; 0 until there are two.
+        n_steps: Local steps of the last one.
+    """
+
+    last: float
+    interval_s: float
+    n_steps: int
+
+
 class RoundView(msgspec.Struct, frozen=True):
     """One open round as the sync policy sees it.
 
@@ -46,12 +61,16 @@ class RoundView(msgspec.Struct, frozen=True):
         clocks: Local steps finished, for every live member and no one else. A member that joins late starts at
             the slowest member's clock.
         now: Seconds of the loop's clock.
+        granted: Clock that a worker may reach whatever its lead, where a :class:`GrantPolicy` granted it one.
+        times: When each active member pushed; empty unless the policy is a :class:`GrantPolicy`.
     """
 
     version: Version
     held: Mapping[WorkerId, PushView]
     clocks: Mapping[WorkerId, Clock]
     now: float
+    granted: Mapping[WorkerId, Clock] = {}
+    times: Mapping[WorkerId, PushTimes] = {}
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -73,11 +92,35 @@ class WorkerView(msgspec.Struct, frozen=True):
         clock: Local steps finished.
         step_s: Smoothed duration of a local step, in seconds; 0 until the first push.
         sync_s: Smoothed time from push to model, in seconds; 0 until the first round.
+        link_s: The same without the wait for other workers: up, merge and down; 0 until the first round.
     """
 
     clock: Clock
     step_s: float
     sync_s: float
+    link_s: float = 0.0
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Where a worker says it stands, at a boundary between two local steps.
+
+    Attributes:
+        version: Version that its round started from.
+        n_steps: Local steps done in this round.
+        at: When the boundary was, in seconds of the loop's clock.
+        step_s: Mean duration of the local steps since it last spoke, in seconds; 0 when there were none.
+        rtt_s: Time from its questions to their answers, in seconds; 0 until one is answered.
+        stopped: Whether its push begins now.
+        waited_for: Whether the open round waits for its push.
+    """
+
+    version: Version
+    n_steps: int
+    at: float
+    step_s: float = 0.0
+    rtt_s: float = 0.0
+    stopped: bool = False
+    waited_for: bool = True
 
 
 class SyncPolicy(Protocol):
@@ -98,6 +141,32 @@ class SyncPolicy(Protocol):
         """Return whether ``worker``, whose push is merged, may be answered with the model now."""
 
 
+@runtime_checkable
+class BufferPolicy(SyncPolicy, Protocol):
+    """A sync policy under which nobody waits: a push is answered as it comes, and merged when more are there.
+
+    A worker may have several pushes in one version. ``take`` is asked in the place of ``ready``.
+    """
+
+    def take(self, pushes: Sequence[PushView]) -> int:
+        """Return how many of the oldest pushes are merged now into one new version; 0 means "wait".
+
+        Args:
+            pushes: All that wait, of whoever is or was a member, in the order of arrival.
+        """
+
+
+@runtime_checkable
+class GrantPolicy(SyncPolicy, Protocol):
+    """A sync policy that lets a worker go on for several pushes by one decision, which the engine remembers for it."""
+
+    def grant(self, worker: WorkerId, view: RoundView) -> int:
+        """Return how many local steps beyond its clock an active member may go on; 0 means that it waits.
+
+        Asked once for each push that is merged and whose worker may not proceed.
+        """
+
+
 class WeightRule(Protocol):
     """What is each push of one update worth?"""
 
@@ -114,6 +183,43 @@ class WorkPolicy(Protocol):
 
     def plan(self, monitor: Mapping[WorkerId, WorkerView]) -> Mapping[WorkerId, Work]:
         """Return the work of every worker in ``monitor``, valid from the next version on."""
+
+
+class WorkTable(Protocol):
+    """The state of one training under a :class:`QueriedWork`: told what happens, asked what follows."""
+
+    def record(self, worker: WorkerId, progress: Progress) -> None:
+        """Note what a worker says of itself."""
+
+    def pushed(self, worker: WorkerId, now: float) -> None:
+        """Note that a worker's push is there."""
+
+    def reset(self, version: Version, now: float, waited_for: AbstractSet[WorkerId]) -> None:
+        """Begin a round, which starts from ``version`` and waits for the pushes of ``waited_for``."""
+
+    def drop(self, worker: WorkerId) -> None:
+        """Forget a worker that has left."""
+
+    @property
+    def decidable(self) -> bool:
+        """Whether :meth:`decide` can tell a number now to everybody who is timed."""
+
+    def is_timed(self, worker: WorkerId) -> bool:
+        """Return whether enough is known of a worker itself, so that its answer may wait for others."""
+
+    def decide(self, worker: WorkerId) -> int | None:
+        """Return how many more steps a recorded worker may take; None while that cannot be said."""
+
+    def foresee(self, worker: WorkerId) -> int | None:
+        """Return how many steps a worker is expected to take in a round that begins; None when unknown."""
+
+
+@runtime_checkable
+class QueriedWork(WorkPolicy, Protocol):
+    """Work that is decided while a round goes on: workers ask, see :mod:`aiops.policy.esync`."""
+
+    def table(self) -> WorkTable:
+        """Return the state to decide by, for one training."""
 
 
 class Place(Protocol):

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator
 
 from aiops.errors import ConfigError
-from aiops.policy.base import PushView, SyncPolicy, WeightRule, WorkPolicy
-from aiops.policy.sync import Asynchronous, Bulk, StaleSynchronous
+from aiops.policy.base import PushView, QueriedWork, SyncPolicy, WeightRule, WorkPolicy
+from aiops.policy.dssp import DynamicStaleSynchronous
+from aiops.policy.sync import Asynchronous, Buffered, Bulk, StaleSynchronous
 from aiops.policy.weight import ByStaleness, BySteps, Hinge, Normalized, Product
-from aiops.policy.work import Fixed, UntilModel
+from aiops.policy.work import FillTheSync, Fixed, UntilModel
 from aiops.types import Version, WorkerId
 
 # Two workers that did the same; any share gives them a half each.
@@ -33,14 +34,22 @@ def check_weights(sync: SyncPolicy, weights: WeightRule) -> None:
     Raises:
         ConfigError: The two do not go together.
     """
-    if isinstance(sync, Bulk):
+    if isinstance(sync, Bulk | Buffered):
         total = math.fsum(weights(_TWINS))
         if not math.isclose(total, 1.0, rel_tol=1e-6):
+            what, or_else = ("bulk round", ", or use normalized(...)")
+            if isinstance(sync, Buffered):
+                what, or_else = ("buffer", "")
             raise ConfigError(
-                f"weights {weights!r} give two equal pushes of a bulk round {total:g} in all, not 1: "
-                "multiply one share (uniform, by_samples, by_steps) by factors, or use normalized(...)"
+                f"weights {weights!r} give two equal pushes of a {what} {total:g} in all, not 1: "
+                f"multiply one share (uniform, by_samples, by_steps) by factors{or_else}"
             )
-    if isinstance(sync, Asynchronous | StaleSynchronous):
+    if isinstance(sync, Buffered) and _hides_staleness(weights):
+        raise ConfigError(
+            "normalized divides by the sum of the weights, so that a buffer of old pushes would count "
+            "as one of fresh pushes: divide by their number, uniform*by_staleness:0.5"
+        )
+    if isinstance(sync, Asynchronous | StaleSynchronous | DynamicStaleSynchronous):
         _check_single_pushes(weights)
 
 
@@ -65,14 +74,20 @@ def _check_single_pushes(weights: WeightRule) -> None:
             "by_steps compares the pushes of one round, and without bulk sync there is one push at "
             "a time: use by_staleness or uniform, or sync bulk"
         )
-    for rule in rules:
-        if isinstance(rule, Normalized) and any(
-            isinstance(inner, ByStaleness | Hinge) for inner in _walk(rule)
-        ):
-            raise ConfigError(
-                "normalized makes the weight of a single push 1 whatever its staleness, and without "
-                "bulk sync there is one push at a time: use the staleness rule without normalized"
-            )
+    if _hides_staleness(weights):
+        raise ConfigError(
+            "normalized makes the weight of a single push 1 whatever its staleness, and without "
+            "bulk sync there is one push at a time: use the staleness rule without normalized"
+        )
+
+
+def _hides_staleness(weights: WeightRule) -> bool:
+    return any(
+        isinstance(inner, ByStaleness | Hinge)
+        for rule in _walk(weights)
+        if isinstance(rule, Normalized)
+        for inner in _walk(rule)
+    )
 
 
 def _walk(rule: WeightRule) -> Iterator[WeightRule]:
@@ -110,18 +125,114 @@ def check_work(sync: SyncPolicy, work: WorkPolicy, *, merge: str, bootstrap: str
             f"sync {sync!r} merges no push that is 1 round old, and with work {work!r} every push is: "
             "use max_staleness 1, or fixed work"
         )
+    if isinstance(work, QueriedWork) and not sync.barrier:
+        raise ConfigError(
+            f"work {work!r} lets all workers end a round at the same time, and sync {sync!r} has no "
+            "rounds: use sync bulk:0, or fixed work"
+        )
     if isinstance(sync, StaleSynchronous):
-        _check_bound(sync.bound, work)
+        _check_bound("ssp's bound", sync.bound, work)
+    if isinstance(sync, DynamicStaleSynchronous):
+        _check_bound("dssp's low", sync.low, work)
+        if isinstance(work, Fixed) and sync.high - sync.low < work.steps:
+            raise ConfigError(
+                f"dssp's range is {sync.high - sync.low} local steps and every push makes {work.steps}, so "
+                f"that nobody ever gets a further one: use a high >= {sync.low + work.steps}"
+            )
+    if isinstance(sync, Buffered) and merge == "eager":
+        raise ConfigError(
+            "merge 'eager' divides by the pushes of the model's version, and a buffered push is answered "
+            "before it is known which: use merge 'carry', 'partial' or 'reset'"
+        )
 
 
-def _check_bound(bound: int, work: WorkPolicy) -> None:
+def check_members(sync: SyncPolicy, *, max_members: int) -> None:
+    """Refuse a buffer that is larger than all workers fill with a push each.
+
+    Raises:
+        ConfigError: They do not go together.
+    """
+    if isinstance(sync, Buffered) and sync.size > max_members:
+        raise ConfigError(
+            f"buffered waits for {sync.size} pushes and there are at most {max_members} workers, so that "
+            "some would have to push twice: use a smaller size, or raise max_members"
+        )
+
+
+def check_drift(
+    sync: SyncPolicy,
+    weights: WeightRule,
+    work: WorkPolicy,
+    *,
+    merge: str,
+    beta: float,
+    bootstrap: str,
+) -> None:
+    """Refuse what drift correction cannot work with: it compares the progress per step of one round's pushes.
+
+    Raises:
+        ConfigError: They do not go together.
+    """
+    if not sync.barrier:
+        raise ConfigError(
+            f"drift correction compares the workers of one round, and sync {sync!r} does not wait for "
+            "them all: use sync bulk, or drift 'off'"
+        )
+    if not any(isinstance(rule, BySteps) for rule in _walk(weights)):
+        raise ConfigError(
+            f"drift correction needs the mean progress per local step, and weights {weights!r} count fast "
+            "workers' steps for more: use by_steps, or drift 'off'"
+        )
+    if bootstrap != "fixed":
+        raise ConfigError(
+            f"bootstrap {bootstrap!r} pushes steps twice, which drift correction would take for progress: "
+            "use bootstrap 'fixed', or drift 'off'"
+        )
+    if work.overlap:
+        check_drift_merge(merge, beta)
+
+
+def check_drift_merge(merge: str, beta: float) -> None:
+    """Refuse an overlapped worker's merge rule that drift correction diverges with, or is of no use to.
+
+    Raises:
+        ConfigError: It is another one than partial, or that keeps all of the worker's own progress, or nothing.
+    """
+    # Beyond some 40 steps a window both ends diverge where the middle does not.
+    if merge != "partial" or not 0 < beta < 1:
+        text = f"{merge}:{beta:g}" if merge == "partial" else merge
+        raise ConfigError(
+            f"drift correction of overlapped workers needs merge partial with 0 < beta < 1, not {text!r}: "
+            "use partial:0.5, or drift 'off'"
+        )
+
+
+def _check_bound(name: str, bound: int, work: WorkPolicy) -> None:
     if isinstance(work, UntilModel) and work.max_steps is None:
         raise ConfigError(
-            f"ssp's bound of {bound} steps would not hold, because until_model without max_steps goes "
+            f"{name} of {bound} steps would not hold, because until_model without max_steps goes "
             "on while it waits: use fixed work, or give until_model a max_steps"
+        )
+    if isinstance(work, FillTheSync) and work.cap is None:
+        raise ConfigError(
+            f"{name} of {bound} steps would not hold, because fill_the_sync without a cap goes "
+            "on while it waits: use fixed work, or give fill_the_sync a cap"
         )
     if isinstance(work, Fixed) and 0 < bound < work.steps:
         raise ConfigError(
-            f"ssp's bound is {bound} local steps and every push makes {work.steps}, so it would act "
+            f"{name} is {bound} local steps and every push makes {work.steps}, so it would act "
             f"as 0: use a bound >= {work.steps}, or 0 for lock-step"
+        )
+
+
+def check_down(sync: SyncPolicy, down: str) -> None:
+    """Refuse a compressed downlink whose answers hardly anybody could use.
+
+    Raises:
+        ConfigError: Without full rounds every worker lacks other versions, and each would need residuals of its own.
+    """
+    if not sync.barrier:
+        raise ConfigError(
+            f"down codec {down!r} sends everybody what one round has changed, and without bulk sync every "
+            "worker is behind by other rounds: use sync bulk, or down dense"
         )

@@ -1,4 +1,4 @@
-"""Synchronization models: bulk (BSP), asynchronous (ASP) and stale synchronous (SSP).
+"""Synchronization models: bulk (BSP), asynchronous (ASP), stale synchronous (SSP) and buffered (FedBuff).
 
 They decide when held pushes become a new version and who is answered meanwhile; they know members, clocks and
 versions, and no numbers of the model.
@@ -7,11 +7,12 @@ versions, and no numbers of the model.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from aiops.errors import ConfigError
-from aiops.policy.base import RoundView
+from aiops.policy.base import PushView, RoundView
 from aiops.types import WorkerId
 
 _NOBODY: frozenset[WorkerId] = frozenset()
@@ -120,6 +121,54 @@ class StaleSynchronous:
         return clock is None or clock - min(view.clocks.values()) <= self.bound
 
 
+@dataclass(frozen=True, slots=True)
+class Buffered:
+    """Buffered asynchronous aggregation (FedBuff, Nguyen et al., 2022): every ``size`` pushes make a version.
+
+    A push that waits for others is answered at once, with the newest model, which it is not part of; the one that
+    fills the buffer is answered with the version that it makes. A worker may have several pushes in one buffer. The
+    update is server_lr / size times the sum of s(staleness) * push, so the weights are ``uniform*by_staleness:0.5``:
+    divided by the number of pushes, not by the sum of the weights. Staleness counts to the version before the one
+    that a push becomes part of, also where that was made after it came.
+
+    What was answered is gone for its worker: where the sum is not finite, or a run ends with a buffer half full, those
+    pushes are lost without a word to who sent them.
+
+    Attributes:
+        size: Pushes that make a version (the paper's K), >= 1.
+        max_staleness: Oldest base that is merged, in rounds behind the shard when the push comes; None means any.
+    """
+
+    size: int
+    max_staleness: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (_is_count(self.size) and self.size >= 1):
+            raise ConfigError(f"buffered's size is {self.size!r}, it must be a whole number >= 1")
+        if self.max_staleness is not None and not _is_count(self.max_staleness):
+            raise ConfigError(
+                f"buffered's max_staleness is {self.max_staleness!r}, "
+                "it must be a whole number >= 0"
+            )
+
+    @property
+    def barrier(self) -> bool:
+        """False: whose pushes come next is not known."""
+        return False
+
+    def take(self, pushes: Sequence[PushView]) -> int:
+        """Return ``size`` as soon as so many pushes wait."""
+        return self.size if len(pushes) >= self.size else 0
+
+    def ready(self, view: RoundView) -> AbstractSet[WorkerId]:
+        """Return whose pushes :meth:`take` means, where each worker has one."""
+        return frozenset(itertools.islice(view.held, self.take(list(view.held.values()))))
+
+    def may_proceed(self, worker: WorkerId, view: RoundView) -> bool:
+        """Return True: nobody waits."""
+        return True
+
+
 def bulk(*, max_staleness: int | None = 1) -> Bulk:
     """Return bulk synchronous parallel: one push of every live member makes a version.
 
@@ -142,3 +191,13 @@ def ssp(bound: int) -> StaleSynchronous:
         bound: Largest lead over the slowest live member, in local steps, >= 0; 3 to 10 is usual.
     """
     return StaleSynchronous(bound)
+
+
+def buffered(size: int, max_staleness: int | None = None) -> Buffered:
+    """Return FedBuff's rule: nobody waits, and every ``size`` pushes make a version.
+
+    Args:
+        size: Pushes that make a version, >= 1; 10 for many workers, 3 for a dozen.
+        max_staleness: Oldest base that is merged, in rounds; None means any.
+    """
+    return Buffered(size, max_staleness)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NoReturn, cast, get_args
 
 from aiops.errors import ConfigError
-from aiops.policy import sync, weight, work
+from aiops.policy import dssp, esync, sync, weight, work
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
 
 Factory = Callable[..., object]
@@ -24,6 +24,8 @@ SYNC: dict[str, Factory] = {
     "bulk": sync.bulk,
     "asynchronous": sync.asynchronous,
     "ssp": sync.ssp,
+    "buffered": sync.buffered,
+    "dssp": dssp.dssp,
 }
 WEIGHTS: dict[str, Factory] = {
     "uniform": weight.uniform,
@@ -36,6 +38,9 @@ WEIGHTS: dict[str, Factory] = {
 WORK: dict[str, Factory] = {
     "fixed": work.fixed,
     "until_model": work.until_model,
+    "fill_the_sync": work.fill_the_sync,
+    "esync": esync.esync,
+    "esync_prototype": esync.esync_prototype,
 }
 
 # Merge rules with a number, and the name of that number.
@@ -47,11 +52,22 @@ _ELSEWHERE = {
     "asp": "asynchronous",
     "fedavg": "by_samples",
     "fednova": "by_steps",
+    "fedbuff": "buffered",
     "polynomial": "by_staleness",
     "nbsync": "until_model",
     "none": "dense",
     "fp32": "dense",
     "float32": "dense",
+    "fedavgm": "momentum",
+    "diloco": "nesterov",
+    "fedadam": "adam",
+    "fedyogi": "yogi",
+    "fedadagrad": "adagrad",
+    "average": "mean",
+    "fedasync": "mixing",
+    "dc_asgd": "dcasgd",
+    "multi_krum": "krum",
+    "multikrum": "krum",
     "float16": "fp16",
     "bfloat16": "bf16",
 }
@@ -76,7 +92,7 @@ def build(kind: str, text: str, table: Mapping[str, Factory]) -> object:
     """Return what ``text`` names, made by its factory.
 
     Args:
-        kind: "sync", "weights", "work" or "codec"; the entry-point group is ``aiops.<kind>``.
+        kind: The setting, such as "sync"; the entry-point group is ``aiops.<kind>``.
         text: A spec such as ``"ssp:2"``.
         table: Our own names and their factories.
 

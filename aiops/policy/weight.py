@@ -74,11 +74,21 @@ class BySteps:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """FedAsync's constant rule, s(t) = 1 (Xie et al., 2019): every push counts in full. A factor."""
+    """FedAsync's constant rule, s(t) = 1, or its alpha (Xie et al., 2019): every push counts the same. A factor.
+
+    Attributes:
+        value: What a push counts, in (0, 1].
+    """
+
+    value: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (_is_real(self.value) and 0 < self.value <= 1):
+            raise ConfigError(f"constant's value is {self.value!r}, it must be in (0, 1]")
 
     def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
-        """Return 1 for each push."""
-        return [1.0] * len(pushes)
+        """Return the value for each push."""
+        return [float(self.value)] * len(pushes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +186,13 @@ def by_steps(shares: WeightRule | None = None) -> BySteps:
     return BySteps(Uniform() if shares is None else shares)
 
 
-def constant() -> Constant:
-    """Return weight 1 for every push, whatever its age."""
-    return Constant()
+def constant(value: float = 1.0) -> Constant:
+    """Return the same weight for every push, whatever its age.
+
+    Args:
+        value: That weight, in (0, 1]; with other factors, FedAsync's alpha.
+    """
+    return Constant(value)
 
 
 def by_staleness(a: float = 0.5) -> ByStaleness:

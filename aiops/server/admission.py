@@ -5,7 +5,7 @@ Whatever a push could be refused for without looking at other pushes is decided 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from aiops.codec.base import Codec
 from aiops.errors import NotFinite, Refused, ShapeMismatch, UnknownKey
@@ -15,7 +15,7 @@ from aiops.server.peer import Peer, most_bytes
 from aiops.server.shard import Part
 from aiops.server.store import Store
 from aiops.types import DTYPE_IDS, Key, Version, WorkerId
-from aiops.wire.frame import Frame
+from aiops.wire.frame import Frame, Header
 from aiops.wire.message import Push
 from aiops.wire.session import Event
 from aiops.wire.table import Table
@@ -31,9 +31,13 @@ class AdmittedPush(Handle):
         peer: The connection to answer on: the newest one that sent it.
         request: The request to answer there.
         origin: The connection and the request that brought the payload.
+        moved_steps: Mean local steps by which the version moved that it is merged in.
+        holds: The newest version that its worker had a copy of when it sent this last; None for no copy.
     """
 
-    __slots__ = ("_frames", "member", "message", "origin", "parts", "peer", "request")
+    __slots__ = (
+        "_frames", "holds", "member", "message", "moved_steps", "origin", "parts", "peer", "request",
+    )  # fmt: skip
 
     def __init__(self, member: Member, peer: Peer, event: Event) -> None:
         assert isinstance(event.body, Push)
@@ -43,6 +47,8 @@ class AdmittedPush(Handle):
         self.peer = peer
         self.request = event.request
         self.origin = peer, event.request
+        self.moved_steps = 0.0
+        self.holds = self.message.holds
         self._frames = event.parts
 
     def unseen_bytes(self, seen: Collection[Key]) -> int:
@@ -55,6 +61,12 @@ class AdmittedPush(Handle):
             frame.release()
         self._frames = []
         self.parts = {}
+
+
+def admitted(handle: Handle) -> AdmittedPush:
+    """Return what the engine gives back as what it was given."""
+    assert isinstance(handle, AdmittedPush)
+    return handle
 
 
 def pushed(worker: WorkerId, handle: Handle, message: Push) -> Pushed:
@@ -94,47 +106,61 @@ def check_parts(
     """
     table = store.require()
     for frame in push._frames:
-        part, bad = check_part(frame, table, codecs, seen)
-        key = Key(frame.header.key)
+        part, key = part_of(frame, table, codecs), Key(frame.header.key)
+        bad = seen[key] if key in seen else first_bad(part, frame.header, table)
         if bad >= 0:
             raise NotFinite(f"push holds NaN or infinity in {store.where(key, bad)}")
         push.parts[key] = part
 
 
-def check_part(
-    frame: Frame,
-    table: Table,
-    codecs: Mapping[int, Codec],
-    seen: Mapping[Key, int] | None = None,
-) -> tuple[Part, int]:
-    """Check one TENSOR frame of a push; return it as a part, and the position of its first bad value, or -1.
-
-    Its payload is read unless ``seen`` has its key, see :func:`check_parts`.
+def part_of(frame: Frame, table: Table, codecs: Mapping[int, Codec]) -> Part:
+    """Return a TENSOR frame of a push as a part, whose payload nobody has looked at.
 
     Raises:
         UnknownKey: The key is not in the table.
-        ShapeMismatch: The codec, dtype or size does not fit the bucket.
+        ShapeMismatch: The codec is unknown, or the dtype is not what it carries.
     """
-    header = frame.header
-    if header.key >= len(table.buckets):
-        raise UnknownKey(
-            f"key {header.key} is not in the table, the last is {len(table.buckets) - 1}"
-        )
-    key, bucket = Key(header.key), table.buckets[header.key]
-    codec = _codec(frame, codecs)
-    if seen is not None and key in seen:
-        return Part(codec, frame.payload), seen[key]
-    if len(frame.payload) != header.size:
+    key = frame.header.key
+    if key >= len(table.buckets):
+        raise UnknownKey(f"key {key} is not in the table, the last is {len(table.buckets) - 1}")
+    return Part(_codec(frame, codecs), frame.payload)
+
+
+def first_bad(part: Part, header: Header, table: Table) -> int:
+    """Return the position of a part's first value that is not finite, or -1; reads its payload once.
+
+    Raises:
+        ShapeMismatch: The payload does not fit its bucket.
+    """
+    size = table.buckets[header.key].size
+    if len(part.payload) != header.size:
         # The reader dropped it: no coding of this bucket is that large.
         raise ShapeMismatch(
-            f"key {key} came with {header.size} bytes, a bucket of {bucket.size} values "
-            f"takes at most {most_bytes(bucket.size)}"
+            f"key {header.key} came with {header.size} bytes, a bucket of {size} values "
+            f"takes at most {most_bytes(size)}"
         )
     try:
-        position = codec.check(frame.payload, bucket.size)
+        return part.codec.check(part.payload, size)
     except Refused as error:
-        raise type(error)(f"key {key}: {error}") from None
-    return Part(codec, frame.payload), position
+        raise type(error)(f"key {header.key}: {error}") from None
+
+
+def moved_steps(messages: Iterable[Push], weights: Sequence[float], server_lr: float) -> float:
+    """Return the mean local steps by which a version of these pushes moves; see :class:`aiops.wire.message.Model`."""
+    return server_lr * sum(
+        [weight * message.n_steps for message, weight in zip(messages, weights, strict=True)]
+    )
+
+
+def objection(
+    push: AdmittedPush, store: Store, codecs: Mapping[int, Codec], seen: Mapping[Key, int]
+) -> Refused | None:
+    """Return what :func:`check_parts` raises; None where the push is good."""
+    try:
+        check_parts(push, store, codecs, seen)
+    except Refused as error:
+        return error
+    return None
 
 
 def _codec(frame: Frame, codecs: Mapping[int, Codec]) -> Codec:

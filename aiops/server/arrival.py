@@ -76,6 +76,9 @@ class Arrivals:
         lanes: The threads that bring them; none where the loop does.
     """
 
+    # It need not hear of buckets that are here: it looks at them on their way.
+    part: None = None
+
     def __init__(self, service: Service, lanes: Sequence[Lane]) -> None:
         self._service = service
         self._lanes = lanes
@@ -201,6 +204,9 @@ class Arrivals:
         if self._plan is not None and any(arrival.passing for arrival in self._plan.arrivals):
             return
         self._drop({})
+        if self._service.store.ruled:
+            # What pushes come to is then known only when all of them are here.
+            return
         arrivals = [arrival for arrival in self._all.values() if not arrival.lost]
         by_worker = {arrival.announced.worker: arrival for arrival in arrivals}
         coming = [arrival.announced for arrival in arrivals if arrival.push is None]

@@ -7,20 +7,20 @@ hands them back inside the actions.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from aiops.errors import Busy, NotMember, Refused, StalePush, ZeroWeight
 from aiops.policy.base import (
+    BufferPolicy,
+    GrantPolicy,
     PushView,
     RoundView,
     SyncPolicy,
     WeightRule,
     Work,
-    WorkerView,
     WorkPolicy,
 )
 from aiops.server.event import (
@@ -28,7 +28,6 @@ from aiops.server.event import (
     Answer,
     Decline,
     Event,
-    Handle,
     Joined,
     Left,
     Merge,
@@ -36,23 +35,9 @@ from aiops.server.event import (
     MergeFailed,
     Pushed,
 )
+from aiops.server.roster import Roster
+from aiops.server.round import Held, Round, given_up
 from aiops.types import Clock, Version, WorkerId
-
-# Weight of the newest measurement in the smoothed step and sync times.
-SMOOTHING = 0.5
-
-
-@dataclass(slots=True)
-class _Member:
-    joined: Version
-    clock: Clock
-    step_s: float = 0.0
-    sync_s: float = 0.0
-
-
-class _Held(msgspec.Struct):
-    view: PushView
-    handle: Handle
 
 
 @dataclass(slots=True)
@@ -74,15 +59,21 @@ class Engine:
     min_workers: int = 1
     version: Version = field(default=Version(0))
     started: bool = False
-    _members: dict[WorkerId, _Member] = field(default_factory=dict)
-    _held: dict[WorkerId, _Held] = field(default_factory=dict)
-    _merging: dict[WorkerId, _Held] = field(default_factory=dict)
-    # The clocks of active members, which have pushed: a round waits for them. Kept by _hold, until they leave.
-    _clocks: dict[WorkerId, Clock] = field(default_factory=dict)
+    _roster: Roster = field(default_factory=Roster)
+    _round: Round = field(default_factory=Round)
     _parked: dict[WorkerId, Answer] = field(default_factory=dict)
     # Pushes of workers whose earlier life has one in the open round.
     _early: dict[WorkerId, Pushed] = field(default_factory=dict)
     _plan: dict[WorkerId, Work] = field(default_factory=dict)
+    # How far those may go that a policy lets go on for several pushes.
+    _granted: dict[WorkerId, Clock] = field(default_factory=dict)
+    # The sync policy, if it is one of these: asked for once, since asking takes longer than a small push does.
+    _buffer: BufferPolicy | None = None
+    _granting: GrantPolicy | None = None
+
+    def __post_init__(self) -> None:
+        self._buffer = self.sync if isinstance(self.sync, BufferPolicy) else None
+        self._granting = self.sync if isinstance(self.sync, GrantPolicy) else None
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event at time ``now`` (seconds of the loop's clock); return what is to be done, in order."""
@@ -92,19 +83,17 @@ class Engine:
             case Merged():
                 return self._merged(now)
             case Joined(worker):
-                self._members[worker] = _Member(self.version, self._slowest())
+                self._roster.join(worker, self.version, now)
                 self._replan()
                 return []
             case Left(worker):
                 # What is held or merged of it still counts, and a parked answer is free now.
-                self._members.pop(worker, None)
-                self._clocks.pop(worker, None)
+                self._roster.leave(worker)
+                self._granted.pop(worker, None)
                 self._replan()
                 return self._turned_away(worker) + self._advance(now)
             case MergeFailed(error):
-                failed, self._merging = self._merging, {}
-                declined = [Decline(held.handle, error) for held in failed.values()]
-                return declined + self._advance(now)
+                return given_up(self._round.end(), error) + self._advance(now)
 
     def preview(
         self, coming: Sequence[Pushed], now: float
@@ -113,17 +102,17 @@ class Engine:
 
         None when it would not close with all that is held and coming then, or when the policy does not wait for them.
         """
-        if self._merging or self._early or not self.sync.barrier:
+        if self._round.busy or self._early or not self.sync.barrier:
             return None
-        views = {worker: held.view for worker, held in self._held.items()}
-        clocks = self.clocks()
+        views = {worker: held.view for worker, held in self._round.held.items()}
+        clocks, here = self.clocks(), self._roster
         for push in coming:
             if self._objection(push) is not None or push.worker in views:
                 return None
             views[push.worker] = self._view_of(push, now)
             clocks.setdefault(push.worker, Clock(0))
-        live = self._clocks.keys()
-        present = live | (views.keys() & self._members.keys())
+        live = here.clocks.keys()
+        present = live | here.here(set(views))
         if not self.started and len(present) < self.min_workers:
             return None
         # The round does not wait for somebody who never pushed, unless it is the last one of min_workers.
@@ -143,23 +132,23 @@ class Engine:
 
     def is_member(self, worker: WorkerId) -> bool:
         """Return whether ``worker`` has joined and not left."""
-        return worker in self._members
+        return worker in self._roster
 
     @property
     def n_pushed(self) -> int:
         """Members that have pushed, in this life or before they came back, which ``min_workers`` counts."""
-        held = self._held.keys() | self._early.keys()
-        return len(self._clocks.keys() | (held & self._members.keys()))
+        held = self._round.held.keys() | self._early.keys()
+        return len(self._roster.clocks.keys() | self._roster.here(held))
 
     def waiting_for(self) -> list[WorkerId]:
         """Return the active members whose push the open round lacks, in order; for status reports."""
-        if not self._held or self._merging:
+        if not self._round.held or self._round.busy:
             return []
-        return sorted(self._clocks.keys() - self._held.keys())
+        return sorted(self._roster.clocks.keys() - self._round.held.keys())
 
     def clocks(self) -> dict[WorkerId, Clock]:
         """Return the local steps of every active member."""
-        return self._clocks.copy()
+        return self._roster.clocks.copy()
 
     def _turned_away(self, worker: WorkerId) -> list[Action]:
         early = self._early.pop(worker, None)
@@ -167,30 +156,21 @@ class Engine:
             return []
         return [Decline(early.handle, NotMember(f"worker {worker} left before its push was held"))]
 
-    def _slowest(self) -> Clock:
-        return min(self._clocks.values(), default=Clock(0))
-
     def _pushed(self, push: Pushed, now: float) -> list[Action]:
         error = self._objection(push)
         if error is not None:
+            self._roster.declined(push.worker)
             return [Decline(push.handle, error)]
         # Of an active worker it would have been an objection.
-        if push.worker not in self._clocks and self._has_push(push.worker):
+        if push.worker not in self._roster.clocks and self._round.has_push(push.worker):
             self._early[push.worker] = push
         else:
             self._hold(push, now)
         return self._advance(now)
 
     def _hold(self, push: Pushed, now: float) -> None:
-        member = self._members[push.worker]
-        member.clock = Clock(member.clock + push.n_steps)
-        if push.worker not in self._clocks:
-            # A newcomer is at least level with the slowest, so that nobody is held up by its past.
-            member.clock = max(member.clock, self._slowest())
-        self._clocks[push.worker] = member.clock
-        member.step_s = _smoothed(member.step_s, push.step_s)
-        member.sync_s = _smoothed(member.sync_s, push.sync_s)
-        self._held[push.worker] = _Held(self._view_of(push, now), push.handle)
+        pace = self._roster.pushed(push, now)
+        self._round.held[push.worker] = Held(self._view_of(push, now), push.handle, pace)
 
     def _view_of(self, push: Pushed, now: float) -> PushView:
         return PushView(
@@ -203,18 +183,15 @@ class Engine:
             arrived=now,
         )
 
-    def _has_push(self, worker: WorkerId) -> bool:
-        return worker in self._held or worker in self._merging
-
     def _objection(self, push: Pushed) -> Refused | None:
-        member = self._members.get(push.worker)
+        member = self._roster.get(push.worker)
         if member is None:
             return NotMember(f"worker {push.worker} is not a member, its lease has ended")
         if push.base > self.version:
             return Refused(f"push starts from version {push.base}, the server is at {self.version}")
-        active = push.worker in self._clocks
+        active = push.worker in self._roster.clocks
         # A worker that came back may find a push of its earlier life in the round; its own waits for the next.
-        if push.worker in self._early or (active and self._has_push(push.worker)):
+        if push.worker in self._early or (active and self._round.has_push(push.worker)):
             return Busy(f"worker {push.worker} has a push in the open round, one is the limit")
         staleness, bound = self.version - push.base, self.sync.max_staleness
         # A newcomer's first push may be late however slow it is, or it could never get in.
@@ -226,41 +203,65 @@ class Engine:
     # Ask the policy whether a round closes now; at most one merge is under way.
     def _advance(self, now: float) -> list[Action]:
         actions = self._answers(now) if self._parked else []
-        while not self._merging:
+        while not self._round.busy:
             if self._early:
                 self._admit_early(now)
             if not self.started:
                 self.started = self.n_pushed >= self.min_workers
                 if not self.started:
                     break
-            ready = self.sync.ready(self._view(now)) if self._held else ()
-            if not ready:
+            chosen = self._chosen(now)
+            if not chosen:
                 break
-            # In worker order: float sums come out the same whoever was first.
-            chosen = {worker: self._held.pop(worker) for worker in sorted(ready)}
-            weights = tuple(self.weights([held.view for held in chosen.values()]))
-            handles = tuple([held.handle for held in chosen.values()])
+            weights = tuple(self.weights([held.view for held in chosen]))
             if not any(weights):
                 error = ZeroWeight(f"all {len(chosen)} pushes of the round weigh 0")
-                actions += [Decline(handle, error) for handle in handles]
+                actions += given_up(chosen, error)
                 continue
-            self._merging = chosen
-            actions.append(Merge(handles, weights))
+            self._round.begin(chosen, now)
+            actions.append(Merge(tuple([held.handle for held in chosen]), weights))
+        if self._buffer is not None and self.started:
+            actions += self._answer_waiting(self._buffer, now)
         return actions
 
+    def _chosen(self, now: float) -> list[Held]:
+        if self._buffer is not None:
+            return self._round.take_oldest(self._buffer, self.version)
+        return self._round.take(self.sync.ready(self._view(now))) if self._round.held else []
+
+    def _answer_waiting(self, sync: BufferPolicy, now: float) -> list[Action]:
+        answers: list[Action] = []
+        for held in self._round.answer_waiting(sync):
+            worker, staleness = held.view.worker, held.view.staleness
+            held.pace.merged(now - held.view.arrived, now)
+            answers.append(Answer(held.handle, worker, self.version, staleness, 0))
+        return answers
+
     def _admit_early(self, now: float) -> None:
-        for worker in sorted(self._early.keys() - self._held.keys()):
+        for worker in sorted(self._early.keys() - self._round.held.keys()):
             self._hold(self._early.pop(worker), now)
 
     def _merged(self, now: float) -> list[Action]:
         self.version = Version(self.version + 1)
-        merged, self._merging = self._merging, {}
-        for worker, held in merged.items():
-            self._parked[worker] = Answer(
-                held.handle, worker, self.version, held.view.staleness, len(merged)
-            )
+        merged = self._round.end()
+        for held in merged:
+            if held.answered:
+                continue
+            worker, staleness = held.view.worker, held.view.staleness
+            held.pace.merged(self._round.closed - held.view.arrived, now)
+            self._parked[worker] = Answer(held.handle, worker, self.version, staleness, len(merged))
         self._replan()
+        if self._granting is not None:
+            self._grant(self._granting, [held.view.worker for held in merged], now)
         return self._advance(now)
+
+    # Decided once for each push, when it is merged: whoever is to wait then waits for the slowest.
+    def _grant(self, sync: GrantPolicy, workers: Sequence[WorkerId], now: float) -> None:
+        for worker in workers:
+            view = self._view(now)
+            if worker in view.clocks and not sync.may_proceed(worker, view):
+                further = sync.grant(worker, view)
+                self._granted[worker] = Clock(view.clocks[worker] + further)
 
     def _answers(self, now: float) -> list[Action]:
         view = self._view(now)
@@ -269,31 +270,16 @@ class Engine:
             for worker in sorted(self._parked)
             if worker not in view.clocks or self.sync.may_proceed(worker, view)
         ]
+        for worker in free:
+            self._roster.answered(worker, now)
         return [self._parked.pop(worker) for worker in free]
 
     def _view(self, now: float) -> RoundView:
-        return RoundView(
-            version=self.version,
-            held={worker: held.view for worker, held in self._held.items()},
-            clocks=self._clocks.copy(),
-            now=now,
-        )
+        view = self._round.view(self.version, self._roster.clocks.copy(), now)
+        if self._granting is None:
+            return view
+        granted, times = self._granted.copy(), self._roster.times()
+        return msgspec.structs.replace(view, granted=granted, times=times)
 
     def _replan(self) -> None:
-        monitor = {
-            worker: WorkerView(clock=member.clock, step_s=member.step_s, sync_s=member.sync_s)
-            for worker, member in self._members.items()
-        }
-        self._plan = dict(self.work.plan(monitor))
-
-
-def _smoothed(old: float, new: float) -> float:
-    # The measurement comes over the wire: NaN and infinity would stay for ever.
-    if not 0.0 < new < math.inf:
-        return old
-    return new if old == 0.0 else old + SMOOTHING * (new - old)
-
-
-def worker_names(workers: Iterable[WorkerId]) -> str:
-    """Return worker numbers as a phrase for people."""
-    return ", ".join(f"worker {worker}" for worker in workers)
+        self._plan = dict(self.work.plan(self._roster.views()))

@@ -56,6 +56,26 @@ class Pushed(msgspec.Struct, frozen=True):
     sync_s: float = 0.0
 
 
+class Queried(msgspec.Struct, frozen=True):
+    """A worker asks how many more local steps it may take, or tells that it begins to train, or its push.
+
+    Attributes:
+        worker: Who asks.
+        handle: The question, given back in the action; None when it tells: its push begins, if it has done steps.
+        version: Version that its round started from.
+        n_steps: Local steps done in this round.
+        step_s: Mean duration of those since it last asked, in seconds; 0 when there are none.
+        rtt_s: Time from its questions to their answers, in seconds; 0 until there is one.
+    """
+
+    worker: WorkerId
+    handle: Handle | None
+    version: Version
+    n_steps: int
+    step_s: float = 0.0
+    rtt_s: float = 0.0
+
+
 class Merged(msgspec.Struct, frozen=True):
     """The merge that was asked for is done and published."""
 
@@ -80,7 +100,11 @@ class Merge(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A push is part of ``version``; its worker may be told now."""
+    """A push is part of ``version``; its worker may be told now.
+
+    One that is answered while it waits for others is part of no version yet, and its payload is still wanted:
+    ``n_merged`` is 0, ``version`` the newest there is, and ``staleness`` counts from the push's base to that one.
+    """
 
     handle: Handle
     worker: WorkerId
@@ -96,4 +120,27 @@ class Decline(msgspec.Struct, frozen=True):
     error: Refused
 
 
-Action: TypeAlias = Merge | Answer | Decline
+class Advise(msgspec.Struct, frozen=True):
+    """Answer a worker's question.
+
+    Attributes:
+        handle: The question.
+        version: The round that it was about.
+        n_steps: Local steps in that round after which the worker synchronizes; None lets it go on and ask again.
+        held_s: How long the answer was held back, in seconds.
+    """
+
+    handle: Handle
+    version: Version
+    n_steps: int | None
+    held_s: float = 0.0
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """A push that was answered while it waited will not be merged after all; its worker cannot be told."""
+
+    handle: Handle
+    error: Refused
+
+
+Action: TypeAlias = Merge | Answer | Decline | Advise | Drop

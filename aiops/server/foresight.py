@@ -6,17 +6,19 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from aiops.buffers import Block, BufferPool
-from aiops.codec.base import DENSE, Codec
-from aiops.server.admission import AdmittedPush
+from aiops.buffers import Block
+from aiops.codec.base import Codec
+from aiops.errors import Refused
+from aiops.server.admission import AdmittedPush, moved_steps, part_of
 from aiops.server.answer import Tentative
 from aiops.server.chunk import Chunk
 from aiops.server.event import Handle, Pushed
+from aiops.server.members import Taken
 from aiops.server.peer import Peer
 from aiops.server.shard import Part
 from aiops.server.store import Store
-from aiops.types import Key
-from aiops.wire.frame import Frame
+from aiops.types import Key, Version
+from aiops.wire.frame import Frame, Header
 from aiops.wire.message import Push
 
 
@@ -48,10 +50,6 @@ class Coming:
     push: AdmittedPush | None = None
     unfit: bool = False
 
-    def source(self, key: Key) -> Frame | Part | None:
-        """Return what it brings for a bucket: known to be good or not, or nothing."""
-        return self.frames.get(key) if self.push is None else self.push.parts.get(key)
-
 
 @dataclass(slots=True, eq=False)
 class Foresight:
@@ -60,6 +58,7 @@ class Foresight:
     Attributes:
         comings: The pushes it is made of, in worker order.
         weights: What each is worth.
+        gain: What their sum is multiplied by.
         here: By how many of them each bucket is here.
         chunks: The buckets that are merged, or being merged.
         answers: What is sent ahead, and to whom.
@@ -68,6 +67,7 @@ class Foresight:
 
     comings: list[Coming]
     weights: tuple[float, ...]
+    gain: float
     here: Counter[Key] = field(default_factory=Counter)
     chunks: dict[Key, Chunk] = field(default_factory=dict)
     answers: list[Tentative] = field(default_factory=list)
@@ -77,44 +77,40 @@ class Foresight:
         """Return whether a round that closes with these is what was foreseen."""
         return self.weights == tuple(weights) and [c.push for c in self.comings] == list(pushes)
 
+    def taken(self, coming: Coming, version: Version) -> Taken:
+        """Return what becomes of one of the pushes if this comes true after ``version``."""
+        steps = moved_steps([c.message for c in self.comings], self.weights, self.gain)
+        staleness = version - coming.announced.base
+        return Taken(Version(version + 1), staleness, len(self.comings), steps)
+
     def wants(self, key: Key) -> bool:
         """Return whether a bucket is here from everybody, and nobody has begun to merge it."""
         here = self.here[key] == len(self.comings)
         return here and key not in self.chunks and not self.stopped
 
-    def chunk(
-        self, key: Key, store: Store, pool: BufferPool, codecs: Mapping[int, Codec], *, gain: float
-    ) -> Chunk:
+    def chunk(self, key: Key, store: Store, codecs: Mapping[int, Codec]) -> Chunk | None:
         """Return the merge of a bucket that is here from everybody, with all that it needs on loan.
 
-        Raises:
-            MemoryError: There is no memory for it; nothing is taken.
+        None where a part is unfit, so that no more shall be sent ahead.
         """
         table = store.require()
         shard = store.shards[table.buckets[key].shard]
-        frames = [coming.frames.get(key) for coming in self.comings]
-        coded = any(frame is not None and frame.header.codec != DENSE for frame in frames)
-        fresh = pool.take(4 * table.buckets[key].size)
-        try:
-            scratch = pool.take(len(fresh)) if coded else None
-        except MemoryError:
-            fresh.release()
-            raise
-        loans = [c.blocks[key].lend() for c in self.comings if key in c.blocks]
+        parts: list[Part | None] = []
+        unchecked: list[Header | None] = []
+        for coming in self.comings:
+            frame = coming.frames.get(key)
+            try:
+                parts.append(None if frame is None else part_of(frame, table, codecs))
+            except Refused:
+                self.stopped = coming.unfit = True
+                return None
+            unchecked.append(None if frame is None or coming.push is not None else frame.header)
+        pushes = [{} if part is None else {key: part} for part in parts]
+        job = shard.begin_key(key, pushes, self.weights, self.gain)
+        loans = [coming.blocks[key].lend() for coming in self.comings if key in coming.blocks]
         loans.append(shard.lend(key))
-        if scratch is not None:
-            loans.append(scratch)
         chunk = self.chunks[key] = Chunk(
-            key,
-            shard,
-            [coming.source(key) for coming in self.comings],
-            self.weights,
-            gain,
-            fresh=fresh,
-            loans=loans,
-            scratch=scratch,
-            table=table,
-            codecs=codecs,
+            key, shard, job, parts=parts, unchecked=unchecked, loans=loans, table=table
         )
         return chunk
 

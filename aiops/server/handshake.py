@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from aiops.errors import BadHandshake
+from aiops.policy.base import QueriedWork
 from aiops.server.event import Joined
 from aiops.server.peer import Peer
 from aiops.types import WorkerId
@@ -112,6 +113,10 @@ class Handshake:
                 alpha=config.alpha,
                 beta=config.beta,
                 bootstrap=config.bootstrap,
+                drift=config.drift,
+                proximal=config.proximal,
+                query=isinstance(config.work, QueriedWork),
+                down=config.down.name,
             ),
             version=service.engine.version,
         )

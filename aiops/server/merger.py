@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from aiops.codec.base import Codec
 from aiops.errors import Busy, ConnectionLost, NotMember, Refused
-from aiops.server.admission import AdmittedPush, check_parts, pushed
+from aiops.server.admission import AdmittedPush, admitted, moved_steps, objection, pushed
 from aiops.server.answer import send_model
 from aiops.server.arrival import Arrivals
 from aiops.server.event import (
     Action,
+    Advise,
     Answer,
     Decline,
+    Drop,
     Event,
     Merge,
     Merged,
@@ -23,6 +26,7 @@ from aiops.server.event import (
 )
 from aiops.server.members import Taken
 from aiops.server.peer import Peer
+from aiops.server.question import answer, ask
 from aiops.server.shard import MergeJob, Shard
 from aiops.server.streaming import Streaming
 from aiops.server.threads import INLINE_BYTES, Threads
@@ -33,6 +37,8 @@ from aiops.wire.session import Event as Received
 
 if TYPE_CHECKING:
     from aiops.server.service import Service
+
+log = logging.getLogger("aiops.server")
 
 T = TypeVar("T")
 
@@ -62,6 +68,8 @@ class Merger:
         self._loop = asyncio.get_running_loop()
         # The push of each life of a worker that is not answered yet: it is being checked, held, merged or parked.
         self._pending: dict[tuple[str, int], AdmittedPush] = {}
+        # Those that are answered and wait to be merged: nobody but this has them then.
+        self._waiting: set[AdmittedPush] = set()
         self._actions: deque[Action] = deque()
         self._acting = False
         self._jobs: Sequence[tuple[Shard, MergeJob]] = ()
@@ -83,7 +91,7 @@ class Merger:
         if waiting is not None and waiting.message.sequence == sequence:
             self._service.counters["pushes_repeated"] += 1
             # Its answer goes to where it was sent last.
-            waiting.peer, waiting.request = peer, event.request
+            waiting.peer, waiting.request, waiting.holds = peer, event.request, push.holds
         elif answered:
             self._service.counters["pushes_repeated"] += 1
             self._repeat(push)
@@ -98,37 +106,41 @@ class Merger:
         """Tell the engine what happened and do what it says."""
         self._act(self._service.engine.handle(event, self._loop.time()))
 
+    def ask(self, peer: Peer, event: Received) -> None:
+        """Answer a worker that asks how far its round goes, now or once that can be said."""
+        asked = ask(self._service, peer, event)
+        if asked is not None:
+            engine, query = asked
+            self._act(engine.queried(query, self._loop.time()))
+
     def close(self) -> None:
         """Give back all memory; the threads have ended."""
         self._service.store.discard(self._jobs)
         self._jobs = ()
-        for push in self._pending.values():
+        for push in (*self._pending.values(), *self._waiting):
             push.release()
         self._pending.clear()
+        self._waiting.clear()
         self._held_back.clear()
 
     def _begin(self, push: AdmittedPush) -> None:
         seen = self._arrivals.came(push)
         if push.unseen_bytes(seen) <= INLINE_BYTES:
-            self._enter(push, self._verdict(push, seen))
+            self._enter(push, objection(push, self._service.store, self._codecs, seen))
         else:
             self._service.spawn(self._check(push, seen), "check")
 
     async def _check(self, push: AdmittedPush, seen: Mapping[Key, int]) -> None:
-        self._enter(push, await self._in_thread(0, self._verdict, push, seen))
-
-    def _verdict(self, push: AdmittedPush, seen: Mapping[Key, int]) -> Refused | None:
-        try:
-            check_parts(push, self._service.store, self._codecs, seen)
-        except Refused as error:
-            return error
-        return None
+        store = self._service.store
+        self._enter(push, await self._in_thread(0, objection, push, store, self._codecs, seen))
 
     def _enter(self, push: AdmittedPush, error: Refused | None) -> None:
         member = push.member
         if error is None and self._service.members.get(member.identity) is not member:
             # It left while the push was checked; another life may have its number by now.
             error = NotMember(f"worker {member.worker} is not a member, its lease has ended")
+        if error is None:
+            error = self._service.store.claim(push, newest=self._service.engine.version)
         if error is not None:
             self._act([Decline(push, error)])
             return
@@ -162,7 +174,7 @@ class Merger:
 
     def _confirm(self, push: AdmittedPush, taken: Taken) -> None:
         if push.message.want:
-            send_model(self._service, push.peer, push.request, taken)
+            send_model(self._service, push.peer, push.request, taken, holds=push.holds)
         else:
             push.peer.post(Kind.ACK, Ack(taken.version, taken.staleness), push.request)
 
@@ -181,21 +193,31 @@ class Merger:
     def _do(self, action: Action) -> None:
         match action:
             case Merge(handles, weights):
-                self._merge([_push(handle) for handle in handles], weights)
+                self._merge([admitted(handle) for handle in handles], weights)
             case Answer(handle, _, version, staleness, n_merged):
-                push = _push(handle)
-                taken = Taken(version, staleness, n_merged)
-                # Its memory was given back when it was merged.
+                push = admitted(handle)
+                taken = Taken(version, staleness, n_merged, push.moved_steps)
+                # The memory of a merged one is given back by now.
+                if not n_merged:
+                    self._arrivals.gone(push)
+                    self._waiting.add(push)
                 self._close(push, taken)
                 self._confirm(push, taken)
+            case Advise():
+                answer(action)
             case Decline(handle, error):
-                push = _push(handle)
+                push = admitted(handle)
                 self._service.counters[f"refused_{type(error).__name__}"] += 1
                 # These say nothing about the push itself: sent again, it may well be taken.
                 again = isinstance(error, Busy | NotMember)
                 self._give_back(push)
                 self._close(push, None if again else error)
                 push.peer.refuse(push.request, error)
+            case Drop(handle, error):
+                push = admitted(handle)
+                log.warning("a push of worker %d is lost: %s", push.member.worker, error)
+                self._service.counters["pushes_dropped"] += 1
+                self._give_back(push)
 
     def _close(self, push: AdmittedPush, outcome: Taken | Refused | None) -> None:
         self._pending.pop(push.member.life, None)
@@ -204,7 +226,9 @@ class Merger:
         self.release_held_back()
 
     def _give_back(self, push: AdmittedPush) -> None:
+        self._waiting.discard(push)
         self._arrivals.gone(push)
+        self._service.store.unclaim(push)
         push.release()
 
     def release_held_back(self) -> None:
@@ -223,11 +247,15 @@ class Merger:
             lost = "the round closes with other pushes than were under way, send it again"
             self.feed(MergeFailed(Busy(lost)))
             return
-        self._jobs = jobs = service.store.begin(parts, weights, service.config.server_lr, drafts)
+        gain, origins = service.config.server_lr, service.store.origins(pushes)
+        self._jobs = jobs = service.store.begin(parts, weights, gain, drafts, origins)
         self._arrivals.close_round(drafts)
+        steps = moved_steps([push.message for push in pushes], weights, gain)
+        for push in pushes:
+            push.moved_steps = steps
         service.counters["buckets_drafted"] += len(drafts)
         size = sum([job.todo_bytes for _, job in jobs]) * (len(pushes) + 2)
-        if size <= INLINE_BYTES:
+        if size <= INLINE_BYTES and not service.store.selects:
             for _, job in jobs:
                 job.run()
             self._finish(pushes)
@@ -235,10 +263,17 @@ class Merger:
             service.spawn(self._merge_in_threads(pushes), "merge")
 
     async def _merge_in_threads(self, pushes: Sequence[AdmittedPush]) -> None:
+        store = self._service.store
+        if store.selects:
+            await self._each(store.measure)
+            store.select(self._jobs)
+        await self._each(lambda job: job.run())
+        self._finish(pushes)
+
+    async def _each(self, work: Callable[[MergeJob], None]) -> None:
         async with asyncio.TaskGroup() as group:
             for shard, job in self._jobs:
-                group.create_task(self._in_thread(shard.shard, job.run))
-        self._finish(pushes)
+                group.create_task(self._in_thread(shard.shard, work, job))
 
     def _finish(self, pushes: Sequence[AdmittedPush]) -> None:
         service = self._service
@@ -250,14 +285,11 @@ class Merger:
         for push in pushes:
             push.member.merged += 1
             self._give_back(push)
+            if not service.engine.is_member(push.member.worker):
+                service.store.left(push.member.worker)
         service.counters["pushes_merged"] += len(pushes)
         self.feed(Merged())
         service.moved()
 
     async def _in_thread(self, shard: int, work: Callable[..., T], *args: object) -> T:
         return await self._threads.run(shard, work, *args)
-
-
-def _push(handle: object) -> AdmittedPush:
-    assert isinstance(handle, AdmittedPush)
-    return handle

@@ -12,6 +12,7 @@ from aiops.buffers import Block, BufferPool
 from aiops.errors import AiopsError, ProtocolError, Refused, RemoteProtocolError, StalePush
 from aiops.server.members import Member
 from aiops.transport.base import Connection, Outgoing
+from aiops.types import Version
 from aiops.wire.frame import Frame, Header, Kind
 from aiops.wire.message import Agreed, Bye, Message, Push, Refuse
 from aiops.wire.reader import Landing
@@ -77,6 +78,7 @@ class Peer:
         member: Who is at the other end; None before the handshake.
         since: When the connection was made, in seconds of the loop's clock.
         ahead: Answers that are sent before their round is closed, by request.
+        sent: Version of the newest model sent on it; None before the first.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Peer:
         self.member: Member | None = None
         self.since = asyncio.get_running_loop().time()
         self.ahead: dict[int, Tentative] = {}
+        self.sent: Version | None = None
         self._owner = owner
         self._pool = pool
         self._part = part

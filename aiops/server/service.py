@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiops.buffers import BufferPool
-from aiops.codec.base import Codec
+from aiops.codec.base import DENSE, Codec
 from aiops.config import ServerConfig
 from aiops.errors import AiopsError
 from aiops.policy.base import Place
+from aiops.server.advice import make_engine
 from aiops.server.answer import send_model
-from aiops.server.arrival import Arrivals
-from aiops.server.engine import Engine
 from aiops.server.event import Event as EngineEvent
 from aiops.server.event import Left
 from aiops.server.handshake import HANDSHAKE_S, Handshake
@@ -31,7 +30,7 @@ from aiops.server.peer import Peer
 from aiops.server.seeding import Seeding
 from aiops.server.status import report
 from aiops.server.store import Store
-from aiops.server.streaming import Streaming
+from aiops.server.streaming import make_arrivals
 from aiops.server.threads import Threads
 from aiops.transport.lane import Lane
 from aiops.types import Key, TensorSpec
@@ -82,22 +81,23 @@ class Service:
         self.rounds = rounds
         self.counters: Counter[str] = Counter()
         self.pool = BufferPool()
-        self.engine = Engine(
+        self.engine = make_engine(
             config.sync, config.weights, config.work, min_workers=config.min_workers
         )
         self.members = Members(lease_s=config.lease_s)
         self.store = Store(
-            self.pool, shards=config.shards, bucket_bytes=config.chunk_bytes, place=place
+            self.pool,
+            shards=config.shards,
+            bucket_bytes=config.chunk_bytes,
+            place=place,
+            rules=config.rules,
+            down=None if config.down.wire_id == DENSE else config.down,
         )
         self.peers: set[Peer] = set()
         self.ready = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._threads = Threads()
-        self._arrivals = (
-            Arrivals(self, lanes)
-            if config.stream_bytes is None
-            else Streaming(self, codecs, self._threads)
-        )
+        self._arrivals = make_arrivals(self, codecs, lanes, self._threads)
         self._merger = Merger(self, codecs, self._arrivals, self._threads)
         self._seeding = Seeding(self.store, functools.partial(send_model, self))
         self._handshake = Handshake(self, library)
@@ -201,9 +201,7 @@ class Service:
 
     def make_peer(self) -> Peer:
         """Return the receiver of a new connection."""
-        arrivals = self._arrivals
-        part = arrivals.part if isinstance(arrivals, Streaming) else None
-        return Peer(self, self.pool, part=part)
+        return Peer(self, self.pool, part=self._arrivals.part)
 
     def adopt(self, peer: Peer) -> None:
         """Take a new connection in, or turn it away at the end."""
@@ -245,6 +243,7 @@ class Service:
         peer, member.peer = member.peer, None
         if peer is not None and reason != "left":
             peer.connection.abort()
+        self.store.left(member.worker)
         self.feed(Left(member.worker))
 
     def dispatch(self, peer: Peer, event: Event) -> None:
@@ -266,6 +265,8 @@ class Service:
                 peer.post(Kind.PONG, Ping())
             case Kind.STATUS:
                 peer.post(Kind.REPORT, Report(report(self)), event.request)
+            case Kind.QUERY:
+                self._merger.ask(peer, event)
             case Kind.LEAVE if peer.member.peer is peer:
                 self.drop(peer.member, "left")
                 self.close(peer)

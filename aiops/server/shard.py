@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from aiops.buffers import Block, BufferPool
 from aiops.codec.base import DENSE, Codec
+from aiops.errors import Refused
 from aiops.kernels import merge_checked
 from aiops.server.draft import CHUNK_BYTES
-from aiops.types import Key, ShardId
+from aiops.types import Key, ShardId, WorkerId
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -25,6 +26,13 @@ class Part(msgspec.Struct, frozen=True):
 
     codec: Codec
     payload: memoryview
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a push comes from: its worker, and the snapshot that it started from, which is kept while it is merged."""
+
+    worker: WorkerId
+    base: Mapping[Key, Block]
 
 
 class Draft(Protocol):
@@ -50,31 +58,61 @@ class MergeJob(msgspec.Struct):
         fresh: The new snapshot's blocks by key.
         todo_bytes: Bytes of them that no draft holds yet.
         bad: Key and position of the first value that came out NaN or infinite; None when all are finite.
+        error: Why there will be no merge; None where nothing speaks against it.
     """
 
     fresh: dict[Key, Block]
     todo_bytes: int
     bad: tuple[Key, int] | None
-    _shard: Shard
+    _old: Mapping[Key, Block]
     _pushes: Sequence[Mapping[Key, Part]]
     _weights: Sequence[float]
     _gain: float
     _drafts: Mapping[Key, Draft]
     _scratch: Block | None
+    _averaged: frozenset[Key]
+    error: Refused | None = None
 
     def run(self) -> None:
         """Compute ``fresh = old + gain * sum weight * push``, summing in the order of the pushes."""
         for key, block in self.fresh.items():
             draft = self._drafts.get(key)
-            if draft is not None:
-                assert draft.complete or draft.bad >= 0
-                position = draft.bad
-            else:
-                position = self._shard.merge(
-                    key, self._pushes, self._weights, self._gain, out=block, scratch=self._scratch
-                )
+            assert draft is None or draft.complete or draft.bad >= 0
+            position = draft.bad if draft is not None else self._merge(key, block.float32())
             if position >= 0 and self.bad is None:
                 self.bad = (key, position)
+
+    def end(self) -> None:
+        """Give back what was needed on the way."""
+        if self._scratch is not None:
+            self._scratch.release()
+            self._scratch = None
+
+    # The position of the first result that is not finite, or -1.
+    def _merge(self, key: Key, values: NDArray[np.float32]) -> int:
+        shares, gain = self._shares(key)
+        parts: list[Part] = []
+        weights: list[float] = []
+        for push, weight in zip(self._pushes, shares, strict=True):
+            if key in push and weight:
+                parts.append(push[key])
+                weights.append(weight)
+        old = self._old[key].float32()
+        if self._scratch is None:
+            arrays = [np.frombuffer(part.payload, np.float32) for part in parts]
+            return _merge_dense(old, arrays, weights, gain, values)
+        acc = self._scratch.float32()[: values.size]
+        acc.fill(0.0)
+        for part, weight in zip(parts, weights, strict=True):
+            part.codec.add_to(acc, part.payload, weight)
+        return merge_checked(old, [acc], [1.0], gain=gain, out=values)
+
+    # A mean of values stays between them only if its shares do not sum to more than 1.
+    def _shares(self, key: Key) -> tuple[Sequence[float], float]:
+        if key not in self._averaged:
+            return self._weights, self._gain
+        total = max(1.0, sum(self._weights))
+        return [weight / total for weight in self._weights], min(1.0, self._gain)
 
 
 class Shard:
@@ -118,70 +156,43 @@ class Shard:
         """Lend the published block of a key; the borrower releases it."""
         return self._published[key].lend()
 
-    def merge(
-        self,
-        key: Key,
-        pushes: Sequence[Mapping[Key, Part]],
-        weights: Sequence[float],
-        gain: float,
-        *,
-        out: Block,
-        scratch: Block | None,
-    ) -> int:
-        """Write ``old + gain * sum weight * push`` of one bucket to ``out``, summing in the order of the pushes.
-
-        The bits do not depend on ``scratch``, nor on when this is called. It may run in another thread while the
-        published block of ``key`` and all of these are kept.
-
-        Args:
-            key: The bucket; a push without it adds nothing.
-            pushes: Parts that have passed their codec's check, by key, in worker order.
-            weights: What each push is worth.
-            gain: What their sum is multiplied by.
-            out: float32, as many values as the bucket has; written.
-            scratch: At least as large, its content is lost; None where every part of the bucket is plain float32.
-
-        Returns:
-            The position of the first result that is not finite, or -1.
-        """
-        shares, gain = self._shares(key, weights, gain)
-        parts: list[Part] = []
-        worth: list[float] = []
-        for push, weight in zip(pushes, shares, strict=True):
-            if key in push and weight:
-                parts.append(push[key])
-                worth.append(weight)
-        old, values = self._published[key].float32(), out.float32()
-        if scratch is None:
-            arrays = [np.frombuffer(part.payload, np.float32) for part in parts]
-            return _merge_dense(old, arrays, worth, gain, values)
-        acc = scratch.float32()[: values.size]
-        acc.fill(0.0)
-        for part, weight in zip(parts, worth, strict=True):
-            part.codec.add_to(acc, part.payload, weight)
-        return merge_checked(old, [acc], [1.0], gain=gain, out=values)
-
-    # A mean of values stays between them only if its shares do not sum to more than 1.
-    def _shares(
-        self, key: Key, weights: Sequence[float], gain: float
-    ) -> tuple[Sequence[float], float]:
-        if key not in self._averaged:
-            return weights, gain
-        total = max(1.0, sum(weights))
-        return [weight / total for weight in weights], min(1.0, gain)
-
     def begin(
         self,
         pushes: Sequence[Mapping[Key, Part]],
         weights: Sequence[float],
         gain: float,
         drafts: Mapping[Key, Draft],
+        origins: Sequence[Origin] = (),
     ) -> MergeJob:
         """Take the memory for a merge of ``pushes``; it must be ended by :meth:`publish` or :meth:`discard`.
 
-        The memory of the drafts of its keys goes over to the job.
+        The memory of the drafts of its keys goes over to the job. ``origins`` are for rules that look at them.
         """
-        sizes = self._sizes
+        return self._begin(self._sizes, pushes, weights, gain, drafts)
+
+    def begin_key(
+        self,
+        key: Key,
+        pushes: Sequence[Mapping[Key, Part]],
+        weights: Sequence[float],
+        gain: float,
+    ) -> MergeJob:
+        """Take the memory for a merge of one bucket alone, with the arithmetic of :meth:`begin`: the bits are the same.
+
+        Once it has run it is a draft of that bucket, or ended by :meth:`discard`. Its parts need not be checked before
+        it runs, and whoever runs it while rounds may close keeps the published block of ``key`` until then.
+        """
+        return self._begin({key: self._sizes[key]}, pushes, weights, gain, {})
+
+    def _begin(
+        self,
+        whole: Mapping[Key, int],
+        pushes: Sequence[Mapping[Key, Part]],
+        weights: Sequence[float],
+        gain: float,
+        drafts: Mapping[Key, Draft],
+    ) -> MergeJob:
+        sizes = whole
         if drafts:
             sizes = {key: size for key, size in sizes.items() if key not in drafts}
         codecs = {p.codec.wire_id for push in pushes for key, p in push.items() if key in sizes}
@@ -189,30 +200,29 @@ class Shard:
         return MergeJob(
             fresh={
                 key: self._pool.take(4 * size) if key in sizes else drafts[key].fresh
-                for key, size in self._sizes.items()
+                for key, size in whole.items()
             },
             todo_bytes=4 * sum(sizes.values()),
             bad=None,
-            _shard=self,
+            _old=self._published,
             _pushes=pushes,
             _weights=weights,
             _gain=gain,
             _drafts=drafts,
             _scratch=self._pool.take(4 * max(sizes.values())) if coded else None,
+            _averaged=self._averaged,
         )
 
     def publish(self, job: MergeJob) -> None:
         """Swap a finished merge in; the old snapshot lives on as long as somebody borrows it."""
-        if job._scratch is not None:
-            job._scratch.release()
+        job.end()
         old, self._published = self._published, job.fresh
         for block in old.values():
             block.release()
 
     def discard(self, job: MergeJob) -> None:
         """Give a merge up; the published snapshot stays."""
-        if job._scratch is not None:
-            job._scratch.release()
+        job.end()
         for block in job.fresh.values():
             block.release()
 

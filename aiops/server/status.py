@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from aiops.server.engine import worker_names
+from aiops.types import WorkerId
 
 if TYPE_CHECKING:
     from aiops.server.service import Service
@@ -72,3 +73,8 @@ def report(service: Service) -> str:
         if len(text) <= REPORT_BYTES or not listed:
             return text.decode()
         listed //= 2
+
+
+def worker_names(workers: Iterable[WorkerId]) -> str:
+    """Return worker numbers as a phrase for people."""
+    return ", ".join(f"worker {worker}" for worker in workers)

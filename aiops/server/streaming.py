@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from aiops.codec.base import Codec
 from aiops.server.admission import AdmittedPush, pushed
 from aiops.server.answer import Tentative, send_ahead
+from aiops.server.arrival import Arrivals
 from aiops.server.chunk import Chunk
 from aiops.server.event import Handle
 from aiops.server.foresight import Coming, Foresight
 from aiops.server.peer import Peer
 from aiops.server.threads import INLINE_BYTES, Threads
+from aiops.transport.lane import Lane
 from aiops.types import Key
 from aiops.wire.frame import Frame, Header
 from aiops.wire.message import Push
@@ -140,7 +142,7 @@ class Streaming:
         if plan is None:
             return {}
         if plan.is_made_of(pushes, weights):
-            return {key: c for key, c in plan.chunks.items() if c.complete or c.bad >= 0}
+            return {key: chunk for key, chunk in plan.chunks.items() if chunk.complete}
         self._give_up("the round closes with other pushes or weights than was foreseen")
         return {}
 
@@ -182,7 +184,7 @@ class Streaming:
         self._drop(())
         if found is None or table is None:
             return None
-        plan = self._plan = Foresight(*found)
+        plan = self._plan = Foresight(*found, self._service.config.server_lr)
         every = [Key(key) for key in range(len(table.buckets))]
         for coming in plan.comings:
             plan.here.update(list(coming.frames) if coming.whole is None else every)
@@ -209,13 +211,9 @@ class Streaming:
         for key in keys:
             if not plan.wants(key):
                 continue
-            try:
-                chunk = plan.chunk(
-                    key, service.store, service.pool, self._codecs, gain=service.config.server_lr
-                )
-            except MemoryError:
-                # Left to the end of the round, where it is an error if there still is none.
-                continue
+            chunk = plan.chunk(key, service.store, self._codecs)
+            if chunk is None:
+                return
             self._running.add(chunk)
             if chunk.passes_bytes <= INLINE_BYTES:
                 chunk.run()
@@ -237,24 +235,20 @@ class Streaming:
             return
         plan.answers = plan.answers or self._begin(plan)
         for answer in plan.answers:
-            answer.add(chunk.key, chunk.fresh)
+            answer.add(chunk.key, chunk.fresh, chunk.change)
         if plan.answers:
             self._service.counters["chunks_ahead"] += 1
 
     def _begin(self, plan: Foresight) -> list[Tentative]:
-        version, n = self._service.engine.version, len(plan.comings)
-        found = [
-            send_ahead(
-                self._service,
-                (coming.whole or coming).peer,
-                (coming.whole or coming).request,
-                staleness=version - coming.announced.base,
-                n_merged=n,
-            )
-            for coming in plan.comings
-            if coming.message.want
-        ]
-        return [answer for answer in found if answer is not None]
+        version, answers = self._service.engine.version, []
+        for coming in plan.comings:
+            if coming.message.want:
+                # It may have been sent again over another connection meanwhile.
+                peer, request = (coming.whole or coming).peer, (coming.whole or coming).request
+                holds = coming.message.holds if coming.whole is None else coming.whole.holds
+                taken = plan.taken(coming, version)
+                answers.append(send_ahead(self._service, peer, request, taken, holds=holds))
+        return [answer for answer in answers if answer is not None]
 
     def _forget(self, coming: Coming, reason: str) -> None:
         del self._all[coming.peer, coming.request]
@@ -281,3 +275,12 @@ class Streaming:
         plan, self._plan = self._plan, None
         if plan is not None:
             plan.discard(used)
+
+
+def make_arrivals(
+    service: Service, codecs: Mapping[int, Codec], lanes: Sequence[Lane], threads: Threads
+) -> Arrivals | Streaming:
+    """Return what a service's configuration wants; the arguments are those of the two."""
+    if service.config.stream_bytes is None:
+        return Arrivals(service, lanes)
+    return Streaming(service, codecs, threads)

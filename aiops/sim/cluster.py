@@ -12,7 +12,7 @@ from typing import Self, Unpack
 
 from aiops.api.connecting import connect_over
 from aiops.api.serving import Server, serve_on
-from aiops.config import ServerSpec
+from aiops.config import ServerConfig, ServerSpec
 from aiops.transport.base import Connection, Receiver
 from aiops.transport.memory import Link, MemoryConnection, MemoryNetwork
 from aiops.worker.client import Client
@@ -26,6 +26,7 @@ class Cluster:
     Args:
         params: Parameters to start from; the first worker's unless given.
         rounds: Versions after which training is over.
+        config: The server's settings; or give them one by one, as for :func:`aiops.serve`.
         spec: The server's settings, as for :func:`aiops.serve`.
 
     Attributes:
@@ -40,11 +41,12 @@ class Cluster:
         *,
         params: Mapping[str, object] | None = None,
         rounds: int | None = None,
+        config: ServerConfig | None = None,
         **spec: Unpack[ServerSpec],
     ) -> None:
         self.connections: dict[str, list[MemoryConnection]] = {}
         self._network = MemoryNetwork()
-        self._params, self._rounds, self._spec = params, rounds, spec
+        self._params, self._rounds, self._config, self._spec = params, rounds, config, spec
 
     async def __aenter__(self) -> Self:
         """Start the server."""
@@ -58,7 +60,9 @@ class Cluster:
     async def start(self) -> None:
         """Start a server, the first or the one after :meth:`Server.stop`."""
         listen = functools.partial(self._network.listen, "server")
-        server = serve_on(listen, params=self._params, rounds=self._rounds, **self._spec)
+        server = serve_on(
+            listen, config=self._config, params=self._params, rounds=self._rounds, **self._spec
+        )
         self.server = await server.__aenter__()
 
     def worker(

@@ -7,6 +7,7 @@ long bytes take. Measured against a link of the kernel's own it is right to 0.3 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -23,25 +24,32 @@ CHUNK_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class WanLink:
-    """What is emulated, the same both ways.
+    """What is emulated, the same both ways unless told otherwise.
 
     Attributes:
         rate_bits_s: Bits per second on the line, packet headers included.
         delay_s: One-way delay.
+        down_bits_s: Bits per second from the server; None for the same as to it.
     """
 
     rate_bits_s: float
     delay_s: float
+    down_bits_s: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.rate_bits_s > 0:
-            raise ConfigError(f"rate is {self.rate_bits_s!r} bit/s, it must be > 0")
+        for rate in (self.rate_bits_s, self.down_bits_s):
+            if rate is not None and not rate > 0:
+                raise ConfigError(f"rate is {rate!r} bit/s, it must be > 0")
         if not self.delay_s >= 0:
             raise ConfigError(f"delay is {self.delay_s!r} s, it must be >= 0")
 
-    def transfer_s(self, n_bytes: int) -> float:
+    def rate(self, way: str) -> float:
+        """Return the bits per second of one way, "up" or "down"."""
+        return self.rate_bits_s if way == "up" or self.down_bits_s is None else self.down_bits_s
+
+    def transfer_s(self, n_bytes: int, way: str = "up") -> float:
         """Return how long a message takes on an idle link, in seconds."""
-        return n_bytes * LINE_OVERHEAD * 8 / self.rate_bits_s + self.delay_s
+        return n_bytes * LINE_OVERHEAD * 8 / self.rate(way) + self.delay_s
 
 
 class Relay:
@@ -52,7 +60,7 @@ class Relay:
     Args:
         host: Where to pass connections on to.
         port: Its port.
-        link: What the line is like.
+        link: What the line is like, or whom to ask what it is like at the moment.
 
     Attributes:
         port: The relay's own port, on 127.0.0.1, once entered.
@@ -61,10 +69,10 @@ class Relay:
 
     port: int
 
-    def __init__(self, host: str, port: int, link: WanLink) -> None:
+    def __init__(self, host: str, port: int, link: WanLink | Callable[[], WanLink]) -> None:
         self.carried_bytes = 0
         self._target = (host, port)
-        self._link = link
+        self._link: Callable[[], WanLink] = (lambda: link) if isinstance(link, WanLink) else link
         self._free = {"up": 0.0, "down": 0.0}
         self._server: asyncio.Server
         self._open: set[asyncio.StreamWriter] = set()
@@ -110,11 +118,11 @@ class Relay:
             tasks.create_task(self._land(flying, sink))
             while True:
                 data = await source.read(CHUNK_BYTES)
-                now = loop.time()
-                line_s = len(data) * LINE_OVERHEAD * 8 / self._link.rate_bits_s
+                now, link = loop.time(), self._link()
+                line_s = len(data) * LINE_OVERHEAD * 8 / link.rate(way)
                 self._free[way] = max(now, self._free[way]) + line_s
                 self.carried_bytes += len(data)
-                flying.put_nowait((self._free[way] + self._link.delay_s, data))
+                flying.put_nowait((self._free[way] + link.delay_s, data))
                 if not data:
                     return
                 booked_s = self._free[way] - now

@@ -15,6 +15,7 @@ from aiops.worker.client import Client
 from aiops.worker.machine import Overlap, Update, Vector
 from aiops.worker.meter import Meter
 from aiops.worker.overlap import exchange
+from aiops.worker.pace import Pace
 from aiops.worker.ticket import Snapshot
 
 
@@ -26,19 +27,41 @@ class Flight:
         client: The client, entered there.
         machine: Whose updates are pushed, and who gets the models.
         out: Where models land, float32, shape (n,); this object's from now on.
+        pace: How far rounds go, where the server is asked that; it hears when training and every push begin.
     """
 
-    def __init__(self, thread: LoopThread, client: Client, machine: Overlap, out: Vector) -> None:
+    def __init__(
+        self,
+        thread: LoopThread,
+        client: Client,
+        machine: Overlap,
+        out: Vector,
+        *,
+        pace: Pace | None = None,
+    ) -> None:
         self._thread = thread
         self._client = client
         self._machine = machine
         self._out = out
         self._arrived = threading.Event()
         self._flying: Future[None] | None = None
+        self._pace = pace
+        self._report()
 
     def push(self, update: Update, meter: Meter) -> None:
         """Send an update off and return at once; its values are on loan until the model is there."""
+        self._report()
         self._start(self._exchange(update, meter))
+
+    def ask(self, pace: Pace) -> None:
+        """Ask how far the round goes, unless a question is under way; its answer is not waited for."""
+        query = pace.query(time.perf_counter())
+        if query is not None:
+            self._thread.call(
+                self._client.ask,
+                query,
+                lambda advice: pace.answered(query, advice, time.perf_counter()),
+            )
 
     def check(self) -> None:
         """Raise how the last push failed, if it did.
@@ -83,6 +106,10 @@ class Flight:
                     moved_bytes=self._client.received_bytes,
                 )
             self._arrived.clear()
+
+    def _report(self) -> None:
+        if self._pace is not None:
+            self._thread.call(self._client.report, self._pace.report())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._flying = self._thread.submit(work)

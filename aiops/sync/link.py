@@ -11,7 +11,6 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,12 +18,14 @@ import numpy as np
 
 from aiops.errors import AiopsError, ConfigError, ConnectionLost, DeadlineExceeded
 from aiops.sync.flight import Flight, newest
+from aiops.sync.start import start
 from aiops.sync.thread import LoopThread
 from aiops.types import TensorSpec
 from aiops.worker.client import Client
 from aiops.worker.count import whole
-from aiops.worker.machine import Move, Overlap, Rule, Vector
+from aiops.worker.machine import Move, Rule, Vector
 from aiops.worker.meter import Meter
+from aiops.worker.pace import pace_of
 from aiops.worker.ticket import Snapshot
 
 log = logging.getLogger("aiops.worker")
@@ -55,9 +56,14 @@ class Link:
         done: Whether the server says that training is over; the parameters then are the final model.
 
     Raises:
-        ConfigError: A rule is given and the server's rounds are blocking.
+        ConfigError: A rule is given and the server's rounds are blocking, or it does not go with the server's drift
+            correction, or the parameters are not exact enough for that, or the server has a proximal term and this
+            does not add it to steps.
         ConnectFailed, Rejected, ShapeMismatch, NotFinite: As :meth:`aiops.Client.init`.
     """
+
+    # Whether what trains the parameters adds the machine's proximal term to its steps.
+    holds = False
 
     def __init__(
         self,
@@ -78,29 +84,18 @@ class Link:
         except BaseException:
             self._thread.close()
             raise
-        policy = client.policy
-        self.overlap = policy.overlap
-        if rule is not None and not self.overlap:
+        self.overlap = client.policy.overlap
+        try:
+            self._machine = start(client, snapshot, rule, exact=exact, holds=self.holds)
+        except ConfigError:
             self.close(flush=False)
-            raise ConfigError(
-                f"merge {rule.merge!r} is for overlapped workers, this server's rounds are blocking"
-            )
+            raise
         self._x = snapshot.flat
-        self._scatter(self._x)
-        if not exact:
-            self._gather(self._x)
-        if rule is None:
-            rule = Rule(policy.merge, policy.alpha, policy.beta)
-        rule = replace(rule, bootstrap=policy.bootstrap)
-        self._machine = Overlap(
-            self._x,
-            snapshot.version,
-            rule,
-            min_steps=policy.min_steps,
-            max_steps=policy.max_steps,
-            accumulated=client.table.accumulated,
-        )
-        self._flight = Flight(self._thread, client, self._machine, np.empty_like(self._x))
+        self._load()
+        # Under ESync the server is asked how long a round is.
+        self._pace = pace_of(client.policy, snapshot.version)
+        out = np.empty_like(self._x)
+        self._flight = Flight(self._thread, client, self._machine, out, pace=self._pace)
         self._since = time.perf_counter()
         self.meter = Meter(self._since)
         # A script that forgets to close still says goodbye, or a blocking round would wait for its lease.
@@ -136,7 +131,7 @@ class Link:
 
         Overlapped: adopts the model if a new one has come, pushes the progress, and returns without waiting for
         the network (unless the server set a largest number of steps, and it is reached). Blocking: every H-th call
-        pushes and waits for the merged model.
+        pushes and waits for the merged model; under ESync that one after which the server says so.
 
         Args:
             n_samples: Samples in this step's batch, on this worker.
@@ -159,9 +154,17 @@ class Link:
         self._check_open()
         if self.done:
             return False
+        correction = self._machine.correction
+        if correction is not None:
+            self._correct(correction)
         now = time.perf_counter()
         self.meter.stepped(self._since, now)
-        adopted = self._boundary(self._machine.stepped(n_samples=samples, loss=loss))
+        move = self._machine.stepped(n_samples=samples, loss=loss)
+        if self._pace is not None:
+            move = self._pace.stepped(now - self._since, now)
+        adopted = self._boundary(move)
+        if self._pace is not None and not self.done:
+            self._flight.ask(self._pace)
         self._since = time.perf_counter()
         return adopted
 
@@ -208,6 +211,12 @@ class Link:
             await self._client.leave()
             raise
 
+    # Add the machine's correction to the live parameters; who can add in place does better.
+    def _correct(self, correction: Vector) -> None:
+        self._gather(self._x)
+        self._x += correction
+        self._scatter(self._x)
+
     def _check_open(self) -> None:
         if self._thread.closed:
             raise ConnectionLost("the link is closed")
@@ -239,6 +248,8 @@ class Link:
         else:
             self._machine.adopt(self._x)
             self._load()
+            if self._pace is not None:
+                self._pace.enter(self._machine.version, self._machine.max_steps)
         return True
 
     # Gather the live parameters, let the machine take the progress out and merge, and send it off.

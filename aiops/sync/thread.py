@@ -6,9 +6,10 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, TypeVarTuple, Unpack
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 LoopName = Literal["auto", "uvloop", "asyncio"]
 LOOPS: tuple[LoopName, ...] = ("auto", "uvloop", "asyncio")
@@ -21,7 +22,7 @@ class LoopThread:
         name: Name of the thread.
 
     Attributes:
-        loop: The loop; only :meth:`run` and :meth:`submit` may be used from other threads.
+        loop: The loop; only :meth:`run`, :meth:`submit` and :meth:`call` may be used from other threads.
     """
 
     def __init__(self, name: str) -> None:
@@ -49,6 +50,14 @@ class LoopThread:
             work.close()
             raise RuntimeError("the loop's thread is closed")
         return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def call(self, function: Callable[[Unpack[Ts]], None], *args: *Ts) -> None:
+        """Call a function that does not wait, in the loop, and return at once.
+
+        Raises:
+            RuntimeError: The loop is closed.
+        """
+        self.loop.call_soon_threadsafe(function, *args)
 
     @property
     def closed(self) -> bool:

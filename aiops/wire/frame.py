@@ -70,6 +70,8 @@ class Kind(enum.IntEnum):
     BYE = 16
     STATUS = 17
     REPORT = 18
+    QUERY = 19
+    ADVICE = 20
 
 
 _KINDS = {int(kind): kind for kind in Kind}

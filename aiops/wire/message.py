@@ -45,7 +45,11 @@ class Hello(Message, frozen=True):
 
 
 class Policy(Message, frozen=True):
-    """What the server decided and its workers do: the work, the codec, the merge rule."""
+    """What the server decided and its workers do: the work, the codecs up and down, the merge rule, corrections.
+
+    With ``query`` a worker asks during the round how many steps it has, and ``max_steps``, here and in every model, is
+    what is foreseen.
+    """
 
     overlap: bool
     min_steps: Count
@@ -55,6 +59,10 @@ class Policy(Message, frozen=True):
     alpha: float
     beta: float
     bootstrap: Text
+    drift: Text = "off"
+    proximal: float = 0.0
+    query: bool = False
+    down: Text = "dense"
 
 
 class Welcome(Message, frozen=True):
@@ -102,7 +110,10 @@ class Seed(Message, frozen=True):
 
 
 class Push(Message, frozen=True):
-    """An update; ``parts`` TENSOR frames follow, one per key. ``want`` asks for the model in return."""
+    """An update; ``parts`` TENSOR frames follow, one per key. ``want`` asks for the model in return.
+
+    ``holds`` is the newest version that the worker has a copy of, so that the answer may say what has changed since.
+    """
 
     sequence: Count
     base: Count
@@ -114,6 +125,7 @@ class Push(Message, frozen=True):
     want: bool
     step_s: float = 0.0
     sync_s: float = 0.0
+    holds: Count | None = None
 
 
 class Pull(Message, frozen=True):
@@ -121,7 +133,10 @@ class Pull(Message, frozen=True):
 
 
 class Ack(Message, frozen=True):
-    """A push is merged (or a seed taken): ``version`` holds it, ``staleness`` rounds late."""
+    """A push is merged (or a seed taken): ``version`` holds it, ``staleness`` rounds late.
+
+    Under a server's buffer it may only be taken: it becomes part of a later version.
+    """
 
     version: Count
     staleness: Count
@@ -130,7 +145,13 @@ class Ack(Message, frozen=True):
 class Model(Message, frozen=True):
     """One version of the parameters; ``parts`` TENSOR frames follow, one per key.
 
-    ``staleness`` and ``n_merged`` speak of the push it answers; ``done`` says that training is over.
+    ``staleness``, ``n_merged`` and ``moved_steps`` speak of the push it answers; ``done`` says that training is over.
+    ``moved_steps`` is the weighted sum of the merged pushes' local steps, times the server's learning rate: divided by
+    it, the version's change is the mean progress of one local step. 0 where no push is answered.
+    Where ``n_merged`` is 0, that push is in no version yet: it waits for others.
+
+    With ``since`` the parts say what has changed since that version, in the codec that the policy names; without it
+    they are the values.
     """
 
     version: Count
@@ -140,6 +161,8 @@ class Model(Message, frozen=True):
     done: bool = False
     min_steps: Count = 1
     max_steps: Count | None = None
+    moved_steps: float = 0.0
+    since: Count | None = None
 
 
 class Refuse(Message, frozen=True):
@@ -170,6 +193,30 @@ class Report(Message, frozen=True):
     json: Annotated[str, msgspec.Meta(max_length=60000)]
 
 
+class Query(Message, frozen=True):
+    """How many more local steps may I take? Answered by ADVICE; request 0 tells that training or a push begins.
+
+    ``n_steps`` are done in the round that started from ``version``; ``step_s`` is the mean duration of those that were
+    not spoken of yet, 0 where there are none; ``rtt_s`` is how long answers take.
+    """
+
+    version: Count
+    n_steps: Count
+    step_s: float = 0.0
+    rtt_s: float = 0.0
+
+
+class Advice(Message, frozen=True):
+    """Push once you have taken ``n_steps`` local steps from ``version``; none is "go on, and ask again".
+
+    ``held_s`` is how long the server held the answer back, which is no part of the round trip.
+    """
+
+    version: Count
+    n_steps: Count | None = None
+    held_s: float = 0.0
+
+
 TYPES: dict[Kind, type[Message]] = {
     Kind.HELLO: Hello,
     Kind.WELCOME: Welcome,
@@ -188,6 +235,8 @@ TYPES: dict[Kind, type[Message]] = {
     Kind.BYE: Bye,
     Kind.STATUS: Status,
     Kind.REPORT: Report,
+    Kind.QUERY: Query,
+    Kind.ADVICE: Advice,
 }
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -46,6 +46,7 @@ _WORKER_SAYS = (
     Kind.PING,
     Kind.PONG,
     Kind.TENSOR,
+    Kind.QUERY,
 )
 _SERVER_SAYS = (
     Kind.TABLE,
@@ -56,6 +57,7 @@ _SERVER_SAYS = (
     Kind.PING,
     Kind.PONG,
     Kind.TENSOR,
+    Kind.ADVICE,
 )
 TRANSITIONS: dict[tuple[Role, State], dict[Kind, State]] = {
     (Role.WORKER, State.NEW): {Kind.HELLO: State.NEW},
@@ -79,7 +81,7 @@ TRANSITIONS: dict[tuple[Role, State], dict[Kind, State]] = {
 }
 
 _CARRIES_PARTS = (Push, Seed, Model)
-_ANSWERS = frozenset({Kind.ACK, Kind.MODEL, Kind.REFUSE, Kind.REPORT, Kind.TABLE})
+_ANSWERS = frozenset({Kind.ACK, Kind.MODEL, Kind.REFUSE, Kind.REPORT, Kind.TABLE, Kind.ADVICE})
 # TABLE is half an answer: the model follows under the same request.
 _LAST_ANSWERS = _ANSWERS - {Kind.TABLE}
 

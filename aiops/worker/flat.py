@@ -16,11 +16,14 @@ from aiops.codec.base import Codec
 from aiops.errors import LocalProtocolError
 from aiops.transport.lane import Lane
 from aiops.types import TensorSpec, Version
-from aiops.wire.message import Policy, Push
+from aiops.wire.frame import Kind
+from aiops.wire.message import Advice, Policy, Push, Query
 from aiops.wire.table import Table
 from aiops.worker.bucket import check_out
 from aiops.worker.count import whole
 from aiops.worker.link import Link
+from aiops.worker.mirror import Mirror
+from aiops.worker.pace import QueryRequest
 from aiops.worker.pusher import Pusher
 from aiops.worker.request import InitRequest, PullRequest, StatusRequest
 from aiops.worker.spare import Spares
@@ -58,6 +61,7 @@ class FlatClient:
         self._sequences = itertools.count(1)
         self._link: Link
         self._keeper: asyncio.Task[None]
+        self._mirror: Mirror | None = None
         self._pusher: Pusher
         self._spares: Spares
         self._pushing: asyncio.Task[None]
@@ -77,6 +81,9 @@ class FlatClient:
         try:
             welcome = await self._link.greeted()
             codec = self._make_codec(welcome.policy.codec)
+            # Where models come whole there is no need for a copy of the last one.
+            down = welcome.policy.down
+            self._mirror = None if down == "dense" else Mirror(self._make_codec(down))
         except BaseException:
             try:
                 await self._link.leave()
@@ -84,7 +91,9 @@ class FlatClient:
                 await self._end(self._keeper)
             raise
         self.version = Version(welcome.version)
-        self._pusher = Pusher(self._link, codec, self._make_codec("dense"), self._sequences)
+        self._pusher = Pusher(
+            self._link, codec, self._make_codec("dense"), self._sequences, self._mirror
+        )
         self._pushing = loop.create_task(self._pusher.run(), name="aiops pushes")
         return self
 
@@ -141,7 +150,7 @@ class FlatClient:
             specs: The tensors, in order.
             fill: Writes this worker's parameters into a flat vector when the server asks for them.
         """
-        request = InitRequest(tuple(specs), fill)
+        request = InitRequest(tuple(specs), fill, mirror=self._mirror)
         self._link.submit(request)
         snapshot = await request.ticket
         assert request.table is not None
@@ -157,7 +166,8 @@ class FlatClient:
         ``out`` (float32, contiguous, shape (table.size,)) is on loan until the ticket is done.
         """
         check_out(self.table, out)
-        request = PullRequest(self.table, self._spares.take() if out is None else out)
+        landing = self._spares.take() if out is None else out
+        request = PullRequest(self.table, landing, mirror=self._mirror)
         request.ticket.then(self._received)
         self._link.submit(request)
         return request.ticket
@@ -211,6 +221,19 @@ class FlatClient:
         if want:
             ticket.then(self._received)
         return ticket
+
+    def ask(self, query: Query, tell: Callable[[Advice | None], None]) -> None:
+        """Ask how far this round goes, where the policy says so (``policy.query``); returns at once.
+
+        Args:
+            query: The question.
+            tell: Called on the loop with the answer, or with None when there will be none.
+        """
+        self._link.submit(QueryRequest(query, tell))
+
+    def report(self, query: Query) -> None:
+        """Tell the server that this worker begins, or that its push does; without a connection nobody hears it."""
+        self._link.post(Kind.QUERY, query)
 
     async def status(self) -> dict[str, Any]:
         """Return the server's state as plain values."""

@@ -18,7 +18,18 @@ from aiops.errors import (
 )
 from aiops.transport.base import Connection, Outgoing
 from aiops.wire.frame import Frame, Header, Kind
-from aiops.wire.message import MINOR, Ack, Bye, Hello, Leave, Model, Ping, Reject, Welcome
+from aiops.wire.message import (
+    MINOR,
+    Ack,
+    Bye,
+    Hello,
+    Leave,
+    Message,
+    Model,
+    Ping,
+    Reject,
+    Welcome,
+)
 from aiops.wire.reader import Landing
 from aiops.wire.session import Event, Role, Session
 from aiops.worker.request import Request
@@ -87,6 +98,11 @@ class Line:
             self._sent_at = self._loop.time()
         else:
             self._queue.put_nowait(frames)
+
+    def post(self, kind: Kind, body: Message) -> None:
+        """Send what is no request at the next frame boundary."""
+        if not self.connection.closed:
+            self.connection.post(self._session.send(kind, body))
 
     async def greet(self, identity: Identity, *, timeout_s: float) -> Welcome:
         """Introduce the worker and return the server's answer.

@@ -21,7 +21,8 @@ from aiops.errors import (
     TransportError,
 )
 from aiops.transport.base import Connection, Receiver
-from aiops.wire.message import Welcome
+from aiops.wire.frame import Kind
+from aiops.wire.message import Message, Welcome
 from aiops.worker.line import Identity as Identity
 from aiops.worker.line import Line, heard
 from aiops.worker.request import Request
@@ -136,6 +137,11 @@ class Link:
         self._requests.append(request)
         if self._line is not None:
             self._line.enqueue(request)
+
+    def post(self, kind: Kind, body: Message) -> None:
+        """Send what is no request, once, if there is a connection now."""
+        if self._line is not None:
+            self._line.post(kind, body)
 
     async def leave(self) -> None:
         """Tell the server not to wait for this worker any more, and dial no more; never raises."""

@@ -14,15 +14,18 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from aiops.config import BootstrapName, MergeName
+from aiops.config import DriftName, check_drift_merge
 from aiops.errors import ConfigError
 from aiops.kernels import swap_update, weighted_add
+from aiops.wire.message import Policy
+from aiops.worker.drift import Drift
+from aiops.worker.proximal import Proximal
+from aiops.worker.rule import Rule as Rule
 from aiops.worker.ticket import Snapshot
 
 Vector = NDArray[np.float32]
 
-MERGES = get_args(MergeName)
-BOOTSTRAPS = get_args(BootstrapName)
+DRIFTS = get_args(DriftName)
 
 
 class Move(enum.Enum):
@@ -31,36 +34,6 @@ class Move(enum.Enum):
     COMPUTE = "take another local step"
     PUSH = "call push"
     WAIT = "wait for the model, then call push"
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """How an overlapped worker behaves.
-
-    Attributes:
-        merge: What becomes of the local model when the global one arrives: reset, carry, eager, mix or partial.
-        alpha: Share of its own model that "mix" keeps.
-        beta: Share of the progress that "partial" keeps.
-        bootstrap: "fixed", or "authors" to count the first steps twice as the prototype does.
-
-    Raises:
-        ConfigError: A name is unknown, or a share is outside its limits.
-    """
-
-    merge: str = "reset"
-    alpha: float = 0.5
-    beta: float = 0.5
-    bootstrap: str = "fixed"
-
-    def __post_init__(self) -> None:
-        if self.merge not in MERGES:
-            raise ConfigError(f"merge is {self.merge!r}, known are {', '.join(MERGES)}")
-        if self.bootstrap not in BOOTSTRAPS:
-            raise ConfigError(f"bootstrap is {self.bootstrap!r}, known are {', '.join(BOOTSTRAPS)}")
-        if not 0.0 <= self.alpha < 1.0:
-            raise ConfigError(f"alpha of merge 'mix' is {self.alpha!r}, it must be in [0, 1)")
-        if not 0.0 <= self.beta <= 1.0:
-            raise ConfigError(f"beta of merge 'partial' is {self.beta!r}, it must be in [0, 1]")
 
 
 @dataclass(slots=True)
@@ -93,6 +66,8 @@ class Overlap:
         max_steps: Local steps at which the worker waits; None is never.
         accumulated: Leading values whose changes are accumulated; the rest are running statistics, whose values are
             averaged. All are accumulated unless given.
+        drift: What corrects this worker's drift; None where nothing does.
+        proximal: What holds its steps near the newest model; None where nothing does.
 
     Attributes:
         version: Version of the model the current phase started from.
@@ -100,6 +75,7 @@ class Overlap:
         mail_at: When the model in the mailbox came, in seconds of the worker's clock.
         under_way: Whether a push has not been answered, or its model not been taken yet.
         restarts: Times that a push came too late to be merged, so that the worker began anew.
+        proximal: What holds local steps near the newest model; whoever takes them asks it.
     """
 
     def __init__(
@@ -111,6 +87,8 @@ class Overlap:
         min_steps: int = 1,
         max_steps: int | None = None,
         accumulated: int | None = None,
+        drift: Drift | None = None,
+        proximal: Proximal | None = None,
     ) -> None:
         self.version = version
         self.n_steps = 0
@@ -128,6 +106,13 @@ class Overlap:
         self._mail: Snapshot | None = None
         self._n_samples = 0
         self._loss_sum, self._n_losses = 0.0, 0
+        self._drift = drift
+        self.proximal = proximal
+
+    @property
+    def correction(self) -> Vector | None:
+        """What is to be added to the parameters after every local step, float32, shape (n,); None for nothing."""
+        return None if self._drift is None else self._drift.correction
 
     def stepped(self, *, n_samples: int = 1, loss: float | None = None) -> Move:
         """Count a local step and say what to do now."""
@@ -176,6 +161,8 @@ class Overlap:
         - mix: alpha * x + (1 - alpha) * W (after the published idea of Streaming DiLoCo, Douillard et al., 2025).
         - partial: W + beta * u; between reset and carry.
 
+        Where drift is corrected, the corrections are in u here but are left out of what is pushed.
+
         Args:
             x: float32, shape (n,): the live parameters, changed in place.
 
@@ -203,6 +190,8 @@ class Overlap:
             np.subtract(x, base, out=out)
             self._merge(x, new, out)
             np.copyto(base, x)
+        if self._drift is not None:
+            self._drift.pushing(out, update.n_steps, new)
         self._turn(new)
         self.under_way = True
         return update
@@ -217,6 +206,8 @@ class Overlap:
         assert new is not None
         np.copyto(x, new.flat)
         np.copyto(self._base, new.flat)
+        if self._drift is not None:
+            (self._drift.forget if self._lost else self._drift.learn)(new)
         self.restarts += self._lost
         self._turn(new)
         self.under_way = self._lost = False
@@ -234,6 +225,8 @@ class Overlap:
         if new is not None:
             self.version = new.version
             self.min_steps, self.max_steps = new.min_steps, new.max_steps
+            if self.proximal is not None:
+                self.proximal.adopt(new)
         self._mail = None
         self.n_steps = self._n_samples = self._n_losses = 0
         self._loss_sum = 0.0
@@ -253,3 +246,42 @@ class Overlap:
                 weighted_add(x, progress, kept[self.rule.merge])
             case _:
                 raise AssertionError(f"no merge rule {self.rule.merge!r}")
+
+
+def machine_of(
+    policy: Policy, x: Vector, version: int, *, accumulated: int, rule: Rule | None = None
+) -> Overlap:
+    """Return the machine of a worker that does what the server says.
+
+    Args:
+        policy: What the server says.
+        x: float32, shape (n,): the parameters to start from, as received.
+        version: Their version.
+        accumulated: Leading values whose changes are accumulated, see :class:`Overlap`.
+        rule: How an overlapped worker merges; the server's unless given.
+
+    Raises:
+        ConfigError: The server names a rule or a correction that is not known here, or the given rule does not go with
+            its correction.
+    """
+    if rule is None:
+        rule = Rule(policy.merge, policy.alpha, policy.beta, policy.bootstrap)
+    if policy.drift not in DRIFTS:
+        raise ConfigError(f"drift is {policy.drift!r}, known are {', '.join(DRIFTS)}")
+    drift = None
+    if policy.drift != "off":
+        if policy.overlap:
+            check_drift_merge(rule.merge, rule.beta)
+        drift = Drift(x, version, accumulated=accumulated)
+    mu = policy.proximal
+    proximal = Proximal(x, mu, accumulated=accumulated) if mu > 0 else None
+    return Overlap(
+        x,
+        version,
+        rule,
+        min_steps=policy.min_steps,
+        max_steps=policy.max_steps,
+        accumulated=accumulated,
+        drift=drift,
+        proximal=proximal,
+    )

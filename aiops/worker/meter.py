@@ -31,6 +31,7 @@ class Meter:
         sync_s: Time from push start to model arrival, all rounds.
         overlap_s: Part of ``sync_s`` in which a local step was under way.
         step_s: Smoothed duration of a local step.
+        phase_step_s: Mean duration of the local steps of the last push; 0 until there is one.
         last_sync_s: Duration of the last sync.
         steps_per_round: Local steps of the last pushes.
         spans: The last spans, in the order they ended.
@@ -45,11 +46,14 @@ class Meter:
     sync_s: float = 0.0
     overlap_s: float = 0.0
     step_s: float = 0.0
+    phase_step_s: float = 0.0
     last_sync_s: float = 0.0
     steps_per_round: deque[int] = field(default_factory=lambda: deque(maxlen=10_000))
     spans: deque[Span] = field(default_factory=lambda: deque(maxlen=MAX_SPANS))
     _recent: deque[Span] = field(default_factory=deque)
     _sync_since: float | None = None
+    _phase_s: float = 0.0
+    _n_phase: int = 0
 
     def stepped(self, start: float, stop: float) -> None:
         """Note a local step."""
@@ -58,6 +62,8 @@ class Meter:
         self.compute_s += stop - start
         took = stop - start
         self.step_s = took if self.n_steps == 1 else self.step_s + SMOOTHING * (took - self.step_s)
+        self._phase_s += took
+        self._n_phase += 1
         self.spans.append(span)
         if self._sync_since is not None:
             self._recent.append(span)
@@ -73,6 +79,9 @@ class Meter:
         self._sync_since = now
         self._recent.clear()
         self.steps_per_round.append(n_steps)
+        if self._n_phase:
+            self.phase_step_s = self._phase_s / self._n_phase
+            self._phase_s, self._n_phase = 0.0, 0
 
     def arrived(self, at: float) -> None:
         """Note that the model of the running sync came in at ``at``."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from aiops.errors import StalePush
+from aiops.errors import ConfigError, StalePush
+from aiops.wire.message import Policy
 from aiops.worker.client import Client
-from aiops.worker.machine import Move, Overlap, Rule, Update, Vector
+from aiops.worker.machine import Move, Overlap, Rule, Update, Vector, machine_of
 from aiops.worker.meter import Meter
 from aiops.worker.ticket import Snapshot
 
@@ -34,7 +36,7 @@ async def exchange(ps: Client, update: Update, out: Vector, meter: Meter) -> tup
             n_steps=update.n_steps,
             loss=update.loss,
             out=out,
-            step_s=meter.step_s,
+            step_s=meter.phase_step_s,
             sync_s=meter.last_sync_s,
         ), True
     except StalePush:
@@ -53,6 +55,34 @@ LocalStep = Callable[[Vector], Awaitable[Step | None]]
 """Takes one local step: changes the parameters (float32, shape (n,)) in place."""
 
 
+def check_lr(policy: Policy, lr: float | None) -> float:
+    """Return the learning rate of local steps, 0 where nobody needs it.
+
+    Raises:
+        ConfigError: The server's proximal term needs it and it is not given.
+    """
+    if policy.proximal > 0 and not (lr is not None and 0 < lr < math.inf):
+        raise ConfigError(
+            f"lr is {lr!r}, the server's proximal term of {policy.proximal:g} needs the learning rate of the "
+            "local steps: give it, finite and > 0"
+        )
+    return lr or 0.0
+
+
+async def take_step(step: LocalStep, x: Vector, machine: Overlap, lr: float) -> Step:
+    """Take a local step of this learning rate, with what the server adds to it."""
+    proximal = machine.proximal
+    if proximal is not None:
+        proximal.note(x)
+    told = await step(x) or Step()
+    if proximal is not None:
+        proximal.pull(x, lr)
+    correction = machine.correction
+    if correction is not None:
+        x += correction
+    return told
+
+
 async def overlapped(
     ps: Client,
     x: Vector,
@@ -61,6 +91,7 @@ async def overlapped(
     rule: Rule | None = None,
     stop: Callable[[], bool] | None = None,
     meter: Meter | None = None,
+    lr: float | None = None,
 ) -> Vector:
     """Train with local steps and synchronization under way at the same time.
 
@@ -75,26 +106,21 @@ async def overlapped(
         rule: How to merge; the server's unless given.
         stop: Asked at every boundary.
         meter: Measures, on the loop's clock.
+        lr: Learning rate of the local steps, which a server with a proximal term needs: with plain gradient steps that
+            term is exact.
 
     Returns:
         The newest global model that came in, float32, shape (n,), in memory of its own; a copy of the start if none
         did.
 
     Raises:
+        ConfigError: The rule does not go with the server's drift correction, or ``lr`` is needed and missing.
         Refused: The server declined a push; :class:`NotFinite` names the tensor.
         TransportError: The line to the server is lost for good.
     """
     meter = meter or Meter(asyncio.get_running_loop().time())
-    policy = ps.policy
-    machine = Overlap(
-        x,
-        ps.version,
-        rule or Rule(policy.merge, policy.alpha, policy.beta, policy.bootstrap),
-        min_steps=policy.min_steps,
-        max_steps=policy.max_steps,
-        accumulated=ps.table.accumulated,
-    )
-    return await _Training(ps, x, step, machine, meter, stop).run()
+    machine = machine_of(ps.policy, x, ps.version, accumulated=ps.table.accumulated, rule=rule)
+    return await _Training(ps, x, step, machine, meter, stop, check_lr(ps.policy, lr)).run()
 
 
 class _Training:
@@ -107,7 +133,9 @@ class _Training:
         machine: Overlap,
         meter: Meter,
         stop: Callable[[], bool] | None,
+        lr: float,
     ) -> None:
+        self._lr = lr
         self._ps, self._x, self._step, self._stop = ps, x, step, stop
         self._machine, self._meter = machine, meter
         self._loop = asyncio.get_running_loop()
@@ -136,7 +164,7 @@ class _Training:
         machine, going_on = self._machine, True
         while going_on:
             start = self._loop.time()
-            told = await self._step(self._x) or Step()
+            told = await take_step(self._step, self._x, machine, self._lr)
             self._meter.stepped(start, self._loop.time())
             move = machine.stepped(n_samples=told.n_samples, loss=told.loss)
             if move is Move.WAIT:

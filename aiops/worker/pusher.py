@@ -17,6 +17,7 @@ from aiops.wire.message import IN_ORDER, Push
 from aiops.wire.table import Table
 from aiops.worker.bucket import check_finite, check_out, check_vector
 from aiops.worker.link import Link
+from aiops.worker.mirror import Mirror
 from aiops.worker.request import PushRequest, first_key
 from aiops.worker.ticket import Snapshot, Ticket
 
@@ -53,9 +54,17 @@ class Pusher:
         codec: What an update looks like on the wire.
         plain: What running statistics look like there: averages cannot be sent in parts or late.
         sequences: Numbers for pushes, ascending, none used before in this life of the worker.
+        mirror: The newest model received, where answers may say what has changed since.
     """
 
-    def __init__(self, link: Link, codec: Codec, plain: Codec, sequences: Iterator[int]) -> None:
+    def __init__(
+        self,
+        link: Link,
+        codec: Codec,
+        plain: Codec,
+        sequences: Iterator[int],
+        mirror: Mirror | None = None,
+    ) -> None:
         self._left = _Left({})
         # Residuals that were replaced, or belong to a push that was refused: the next ones go to their memory. What
         # has been shown to others stays theirs.
@@ -64,6 +73,7 @@ class Pusher:
         self._codec = codec
         self._plain = plain
         self._sequences = sequences
+        self._mirror = mirror
         self._first = 0
         self._closed = False
         # The first one is under way.
@@ -205,6 +215,7 @@ class Pusher:
                 self._plain,
                 ticket=waiting.ticket,
                 first=self._first,
+                mirror=self._mirror,
             )
         )
 

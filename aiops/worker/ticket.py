@@ -23,10 +23,12 @@ class Snapshot(msgspec.Struct, frozen=True):
         version: Rounds that are in it.
         flat: float32, shape (n,): the flat vector of the agreed table, owned by whoever awaited it.
         staleness: How late the push was that this answers, in rounds.
-        n_merged: Pushes that made the version which this push became part of; 0 for a plain pull.
+        n_merged: Pushes that made the version which this push became part of; 0 for a plain pull, and for a push that
+            a buffer of the server holds until others have come: it is in no version yet.
         done: Whether the server says that training is over.
         min_steps: Local steps before the next push is allowed.
         max_steps: Local steps at which the worker waits; None is never.
+        moved_steps: Mean local steps by which the version that this push became part of has moved; 0 if unknown.
     """
 
     version: Version
@@ -36,6 +38,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     done: bool = False
     min_steps: int = 1
     max_steps: int | None = None
+    moved_steps: float = 0.0
 
 
 class Ticket(Generic[T]):

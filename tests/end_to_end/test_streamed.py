@@ -28,10 +28,10 @@ def stream(on):
     return {"stream_bytes": CHUNK_BYTES} if on else {}
 
 
-async def training(make, codec, *, on, shards=1):
+async def training(make, codec, *, on, **options):
     """Let four workers train for some rounds over slow links; return how long their last syncs took, and a model."""
     loop = asyncio.get_running_loop()
-    spec = SPEC | stream(on) | {"codec": codec, "shards": shards}
+    spec = SPEC | stream(on) | {"codec": codec} | options
     spec["work"] = "fixed:1" if make is blocking else "until_model"
     async with (
         Cluster(params={"w": np.zeros(N, np.float32)}, rounds=4, **spec) as house,
@@ -81,6 +81,15 @@ async def test_a_sync_takes_the_slower_way_and_a_chunk_instead_of_both(make, cod
 
 
 @pytest.mark.virtual
+async def test_a_sync_whose_answer_says_what_has_changed_is_streamed_too():
+    whole, plain = await training(blocking, "dense", on=False, down="topk:0.25")
+    streamed, same = await training(blocking, "dense", on=True, down="topk:0.25")
+    assert whole == pytest.approx([2.0 + 1.0 + 2 * DELAY_S] * WORKERS, rel=0.05)
+    assert streamed == pytest.approx([2.0 + 1.0 / CHUNKS + 2 * DELAY_S] * WORKERS, rel=0.05)
+    np.testing.assert_array_equal(plain.view(np.uint32), same.view(np.uint32))
+
+
+@pytest.mark.virtual
 async def test_several_shards_are_gone_through_in_one_order_by_all_workers():
     streamed, _ = await training(blocking, "dense", on=True, shards=4)
     one_s = 2.0 + 2.0 / CHUNKS + 2 * DELAY_S
@@ -97,10 +106,9 @@ SPECS = [
 SIZE = 300 * 70 + 333 + 90
 
 
-async def versions(codec, weights, shards, *, on):
-    """Let three workers with links of different speeds make some versions; return them."""
-    spec = {"codec": codec, "weights": weights, "shards": shards, "bucket_bytes": 4000}
-    spec |= {"min_workers": 3, "server_lr": 0.5, "work": "fixed:1"}
+async def versions(*, on, **spec):
+    """Let three workers with links of different speeds make some versions; return them, and the bytes received."""
+    spec = {"bucket_bytes": 4000, "min_workers": 3, "work": "fixed:1"} | spec
     if on:
         spec["stream_bytes"] = 4000
     found = []
@@ -123,7 +131,7 @@ async def versions(codec, weights, shards, *, on):
         counters = house.server.status()["counters"]
         assert (counters.get("chunks_ahead", 0) > 12) is on
         assert "rounds_unforeseen" not in counters
-    return found
+        return found, sum(ps.received_bytes for ps in workers)
 
 
 CODECS = ["dense", "fp16", "bf16", "int8", "topk:0.1", "topk_fp16:0.1", "topk_int8:0.1"]
@@ -135,10 +143,37 @@ CODECS = ["dense", "fp16", "bf16", "int8", "topk:0.1", "topk_fp16:0.1", "topk_in
     ("weights", "shards"), [("uniform", 1), ("by_samples", 3), ("by_steps", 2)]
 )
 async def test_the_bits_are_those_without_streaming(codec, weights, shards):
-    plain = await versions(codec, weights, shards, on=False)
-    streamed = await versions(codec, weights, shards, on=True)
+    await compare(codec=codec, weights=weights, shards=shards, server_lr=0.5)
+
+
+async def compare(**spec):
+    plain, received = await versions(on=False, **spec)
+    streamed, same = await versions(on=True, **spec)
     for one, other in zip(plain, streamed, strict=True):
         np.testing.assert_array_equal(one.view(np.uint32), other.view(np.uint32))
+    # What travels is the same, answers that say what has changed included; a ping more or less.
+    assert same == pytest.approx(received, rel=0.01)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("codec", ["dense", "topk:0.1"])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"optimizer": "momentum:1,0.9"},
+        {"optimizer": "adam:0.1"},
+        {"optimizer": "yogi:0.1", "shards": 2},
+        {"aggregation": "median", "weights": "uniform"},
+        {"aggregation": "trimmed_mean:0.3", "weights": "uniform", "optimizer": "nesterov:0.7,0.9"},
+        {"down": "topk:0.1"},
+        {"down": "int8", "shards": 2},
+        {"down": "fp16", "optimizer": "momentum:1,0.9"},
+        {"drift": "infer", "weights": "by_steps", "codec": "int8"},
+    ],
+    ids=lambda rules: ",".join(f"{name}={rule}" for name, rule in rules.items()),
+)
+async def test_rules_of_the_server_make_the_same_bits_bucket_by_bucket(codec, rules):
+    await compare(**{"codec": codec} | rules)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from aiops.errors import ConfigError
-from aiops.policy.combination import check_streaming, check_weights, check_work
+from aiops.policy.combination import (
+    check_drift,
+    check_members,
+    check_streaming,
+    check_weights,
+    check_work,
+)
 from aiops.policy.table import parse_sync, parse_weights, parse_work
 
 
@@ -19,10 +25,20 @@ from aiops.policy.table import parse_sync, parse_weights, parse_work
         ("bulk", "by_steps", "by_steps*constant*by_samples", "0.5 in all, not 1"),
         ("asynchronous", "uniform", "by_steps", "by_steps compares the pushes of one round"),
         ("ssp:2", "by_samples", "constant*by_steps:by_samples", "by_steps compares the pushes"),
+        ("dssp:2,5", "by_samples", "by_steps", "by_steps compares the pushes"),
+        ("dssp:2,5", "by_staleness", "normalized(by_staleness)", "normalized makes the weight"),
         ("asynchronous", "by_staleness", "normalized(by_staleness)", "normalized makes the weight"),
         ("ssp:2", "normalized(uniform)*hinge", "normalized(uniform*hinge)", "normalized makes the"),
         ("asynchronous", "hinge", "uniform*normalized(normalized(hinge))", "normalized makes the"),
         ("asynchronous", "normalized(by_samples)", "normalized(by_steps)", "by_steps compares"),
+        (
+            "buffered:3",
+            "uniform*by_staleness",
+            "by_staleness",
+            "pushes of a buffer 2 in all, not 1",
+        ),
+        ("buffered:3", "by_samples*hinge", "normalized(hinge)", "normalized divides by the sum"),
+        ("buffered:3", "by_steps", "by_samples*by_steps", "0.5 in all, not 1: multiply one share"),
     ],
 )
 def test_weights_and_sync(sync, good, bad, sentence):
@@ -58,6 +74,51 @@ OVERLAPPED = {"merge": "reset", "bootstrap": "fixed"}
             "ssp's bound of 2 steps would not hold",
         ),
         (
+            ("dssp:2,5", "until_model:1,5", OVERLAPPED),
+            ("dssp:2,5", "until_model", OVERLAPPED),
+            "dssp's low of 2 steps would not hold",
+        ),
+        (
+            ("dssp:5,10", "fixed:5", OVERLAPPED),
+            ("dssp:4,10", "fixed:5", OVERLAPPED),
+            "dssp's low is 4 local steps and every push makes 5, so it would act as 0",
+        ),
+        (
+            ("dssp:0,5", "fixed:5", OVERLAPPED),
+            ("dssp:5,9", "fixed:5", OVERLAPPED),
+            "nobody ever gets a further one: use a high >= 10",
+        ),
+        (
+            ("buffered:2", "until_model", {"merge": "carry", "bootstrap": "fixed"}),
+            ("buffered:2", "until_model", {"merge": "eager", "bootstrap": "fixed"}),
+            "a buffered push is answered before it is known which",
+        ),
+        (
+            ("ssp:2", "fill_the_sync:1,5", OVERLAPPED),
+            ("ssp:2", "fill_the_sync", OVERLAPPED),
+            "because fill_the_sync without a cap goes on while it waits",
+        ),
+        (
+            ("bulk:1", "fill_the_sync", {"merge": "partial", "bootstrap": "fixed"}),
+            ("bulk:0", "fill_the_sync", OVERLAPPED),
+            "merges no push that is 1 round old",
+        ),
+        (
+            ("bulk:0", "esync:4", OVERLAPPED),
+            ("asynchronous", "esync:4", OVERLAPPED),
+            "lets all workers end a round at the same time, and sync Asynchronous.* has no rounds",
+        ),
+        (
+            ("bulk:1", "esync_prototype", OVERLAPPED),
+            ("ssp:3", "esync_prototype", OVERLAPPED),
+            "has no rounds: use sync bulk:0, or fixed work",
+        ),
+        (
+            ("bulk:0", "esync", OVERLAPPED),
+            ("bulk:0", "esync", {"merge": "carry", "bootstrap": "fixed"}),
+            "merge 'carry' keeps what a worker does while the model travels",
+        ),
+        (
             ("ssp:10", "fixed:10", OVERLAPPED),
             ("ssp:9", "fixed:10", OVERLAPPED),
             "ssp's bound is 9 local steps and every push makes 10, so it would act as 0",
@@ -75,6 +136,13 @@ def test_work_and_sync(good, bad, sentence):
     sync, work, options = bad
     with pytest.raises(ConfigError, match=sentence):
         check_work(parse_sync(sync), parse_work(work), **options)
+
+
+def test_a_buffer_is_no_larger_than_all_workers_fill():
+    check_members(parse_sync("buffered:4"), max_members=4)
+    check_members(parse_sync("bulk"), max_members=1)
+    with pytest.raises(ConfigError, match="waits for 5 pushes and there are at most 4 workers"):
+        check_members(parse_sync("buffered:5"), max_members=4)
 
 
 class Own:
@@ -99,3 +167,44 @@ def test_streaming_needs_a_round_whose_pushes_are_known_beforehand():
     for text in ("asynchronous", "ssp:2"):
         with pytest.raises(ConfigError, match="stream_bytes sends chunks back before a push is"):
             check_streaming(parse_sync(text))
+
+
+DRIFT = {"merge": "partial", "beta": 0.5, "bootstrap": "fixed"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "options", "sentence"),
+    [
+        (
+            ("asynchronous", "by_staleness", "until_model"),
+            {},
+            "does not wait for them all: use sync bulk",
+        ),
+        (
+            ("bulk", "by_samples", "until_model"),
+            {},
+            "count fast workers' steps for more: use by_steps",
+        ),
+        (
+            ("bulk", "by_steps", "until_model"),
+            {"merge": "carry"},
+            "needs merge partial .* not 'carry'",
+        ),
+        (
+            ("bulk", "by_steps", "until_model"),
+            {"merge": "reset"},
+            "needs merge partial .* not 'reset'",
+        ),
+        (("bulk", "by_steps", "until_model"), {"beta": 1.0}, "not 'partial:1': use partial:0.5"),
+        (("bulk", "by_steps", "until_model"), {"beta": 0.0}, "not 'partial:0': use partial:0.5"),
+        (("bulk", "by_steps", "until_model"), {"bootstrap": "authors"}, "pushes steps twice"),
+    ],
+)
+def test_drift_correction(bad, options, sentence):
+    def check(sync, weights, work, **options):
+        check_drift(parse_sync(sync), parse_weights(weights), parse_work(work), **options)
+
+    check("bulk", "by_steps:by_samples*by_staleness:0.5", "until_model", **DRIFT)
+    check("bulk:0", "normalized(by_steps)", "fixed:10", **DRIFT | {"merge": "reset"})
+    with pytest.raises(ConfigError, match=sentence):
+        check(*bad, **DRIFT | options)

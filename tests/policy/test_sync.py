@@ -6,7 +6,7 @@ import pytest
 
 from aiops.errors import ConfigError
 from aiops.policy.base import PushView, RoundView
-from aiops.policy.sync import asynchronous, bulk, ssp
+from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 
 A, B, C = 0, 1, 2
 
@@ -47,10 +47,21 @@ ALL = {A: 4, B: 4, C: 3}
         pytest.param(ssp(2), (C, A), ALL, {C}, id="ssp merges the first to come"),
         pytest.param(ssp(2), (B,), ALL, {B}, id="ssp merges on arrival"),
         pytest.param(ssp(0), (B,), ALL, {B}, id="ssp merges the push of a worker that must wait"),
+        pytest.param(buffered(3), (B, A), ALL, set(), id="buffered waits for more"),
+        pytest.param(buffered(2), (B, C, A), ALL, {B, C}, id="buffered merges the oldest"),
+        pytest.param(buffered(1), (C, A), ALL, {C}, id="buffered of one merges on arrival"),
     ],
 )
 def test_ready(policy, held, clocks, ready):
     assert policy.ready(view(held, clocks)) == ready
+
+
+@pytest.mark.parametrize(
+    ("size", "waiting", "taken"), [(1, 0, 0), (1, 1, 1), (3, 2, 0), (3, 3, 3), (3, 7, 3)]
+)
+def test_a_buffer_is_taken_when_it_is_full(size, waiting, taken):
+    (push,) = view((A,)).held.values()
+    assert buffered(size).take([push] * waiting) == taken
 
 
 def test_a_leave_closes_the_round_it_was_holding_up():
@@ -69,6 +80,7 @@ def test_a_join_opens_the_round_again():
     [
         pytest.param(bulk(), {A: 4, B: 0}, True, id="bulk answers with the closed round"),
         pytest.param(asynchronous(), {A: 99, B: 0}, True, id="asynchronous never waits"),
+        pytest.param(buffered(3), {A: 99, B: 0}, True, id="buffered never waits"),
         pytest.param(ssp(0), {A: 1, B: 1}, True, id="ssp of 0 lets equals go on"),
         pytest.param(ssp(0), {A: 1, B: 0}, False, id="ssp of 0 is lock-step"),
         pytest.param(ssp(2), {A: 5, B: 3}, True, id="a lead of the bound is allowed"),
@@ -115,3 +127,11 @@ def test_limits_are_whole_and_not_negative(bad):
         ssp(bad)
     with pytest.raises(ConfigError, match="it must be a whole number >= 0"):
         bulk(max_staleness=bad)
+    with pytest.raises(ConfigError, match="it must be a whole number >= 0"):
+        buffered(3, bad)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, True, "2"])
+def test_a_buffer_holds_a_push_at_least(bad):
+    with pytest.raises(ConfigError, match=r"buffered's size is .* whole number >= 1"):
+        buffered(bad)

@@ -10,6 +10,7 @@ import types
 import pytest
 
 from aiops.errors import ConfigError
+from aiops.policy.esync import ESync
 from aiops.policy.sync import asynchronous, bulk, ssp
 from aiops.policy.table import (
     SYNC,
@@ -44,11 +45,16 @@ from aiops.policy.work import fixed, until_model
         (parse_work, "until_model", until_model()),
         (parse_work, "until_model:2", until_model(2)),
         (parse_work, "until_model:2,50", until_model(2, 50)),
+        (parse_work, "esync", ESync(1)),
+        (parse_work, "esync:8", ESync(8)),
+        (parse_work, "esync_prototype", ESync(1, push_time=False, slack_s=0.5)),
+        (parse_work, "esync_prototype:2,0.01", ESync(2, push_time=False, slack_s=0.01)),
         (parse_weights, "uniform", uniform()),
         (parse_weights, "by_samples", by_samples()),
         (parse_weights, "by_steps", by_steps()),
         (parse_weights, "by_steps:by_samples", by_steps(by_samples())),
         (parse_weights, "constant", constant()),
+        (parse_weights, "constant:0.6*hinge", product(constant(0.6), hinge())),
         (parse_weights, "by_staleness", by_staleness(0.5)),
         (parse_weights, "by_staleness:1e-1", by_staleness(0.1)),
         (parse_weights, "hinge", hinge(10, 4)),
@@ -112,7 +118,16 @@ def test_good_texts(parse, text, policy):
         (parse_work, "fixed:0", "fixed's steps is 0, it must be a whole number >= 1"),
         (parse_work, "until_model:5,2", "max_steps is 2, it must be .* >= min_steps = 5"),
         (parse_work, "until_model:1,2,3", "too many"),
-        (parse_work, "nbsync", "known are fixed, until_model, did you mean 'until_model'?"),
+        (parse_work, "esync:0", "esync's tau is 0, it must be a whole number >= 1"),
+        (parse_work, "esync:1.5", "esync's tau is 1.5, it must be a whole number >= 1"),
+        (parse_work, "esync:1,2", "work 'esync:1,2' does not fit .*too many"),
+        (parse_work, "esync_prototype:1,-1", "esync's eps is -1 s, it must be finite and >= 0"),
+        (parse_work, "esync_prototype:1,nan", "esync's eps is nan s"),
+        (
+            parse_work,
+            "nbsync",
+            "known are fixed, until_model, fill_the_sync, .*, did you mean 'until_model'?",
+        ),
         (parse_weights, "", "unknown weights ''"),
         (parse_weights, "by_sample", "did you mean 'by_samples'?"),
         (parse_weights, "polynomial:0.5", "did you mean 'by_staleness'?"),

@@ -65,6 +65,13 @@ def pushes(samples=(), steps=(), staleness=()):
             by_steps(constant()), pushes(steps=[1, 3]), [1.0, 1 / 3], id="shares sum to P"
         ),
         pytest.param(constant(), pushes(staleness=[0, 7]), [1.0, 1.0], id="constant"),
+        pytest.param(constant(0.6), pushes(staleness=[0, 7]), [0.6, 0.6], id="alpha"),
+        pytest.param(
+            product(constant(0.6), by_staleness(0.5)),
+            pushes(staleness=[0, 3]),
+            [0.6, 0.3],
+            id="alpha times polynomial",
+        ),
         pytest.param(
             by_staleness(), pushes(staleness=[0, 3, 8]), [1.0, 0.5, 1 / 3], id="polynomial 0.5"
         ),
@@ -135,6 +142,12 @@ def test_exponents_are_finite_and_not_negative(bad):
         hinge(bad, 4)
     with pytest.raises(ConfigError, match=r"hinge's b is .* must be a finite number >= 0"):
         hinge(10, bad)
+
+
+@pytest.mark.parametrize("bad", [0, -0.1, 1.5, math.nan, True, "1"])
+def test_a_constant_weight_is_above_0_and_at_most_1(bad):
+    with pytest.raises(ConfigError, match=r"constant's value is .*, it must be in \(0, 1\]"):
+        constant(bad)
 
 
 def test_a_product_has_factors():

@@ -9,6 +9,7 @@ from aiops.server.engine import Engine
 from aiops.server.event import (
     Answer,
     Decline,
+    Drop,
     Handle,
     Joined,
     Left,
@@ -52,6 +53,8 @@ def said(action):
             return f"answer {handle.name} v{version} late {staleness} of {n_merged}"
         case Decline(handle, error):
             return f"decline {handle.name} {type(error).__name__}"
+        case Drop(handle, error):
+            return f"drop {handle.name} {type(error).__name__}"
 
 
 def play(engine, script):

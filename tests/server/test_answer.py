@@ -36,3 +36,16 @@ async def test_who_has_left_is_sent_none(hand):
         await settle()
         event = await a.events.get()
         assert (event.kind, event.body.code) == (Kind.REFUSE, NotMember.code)
+
+
+async def test_a_model_tells_by_how_many_steps_its_version_has_moved(hand):
+    async with cluster(min_workers=2, weights="by_steps", server_lr=0.5) as house:
+        a, b = await hand(house), await hand(house)
+        await a.send_push(1, ONES, want=True, n_steps=2)
+        await b.send_push(1, 6 * ONES, want=True, n_steps=6)
+        for each in (a, b):
+            # (2 + 6) / 2 steps in the mean, half of which are taken: the change of 1.5 is what one step makes, 0.75,
+            # the mean of 1 / 2 and 6 / 6, times that.
+            assert (await each.events.get()).body.moved_steps == 2.0
+        assert house.server.params()["w"].tolist() == [1.5] * 4
+        assert (await a.pull()).body.moved_steps == 0.0

@@ -1,13 +1,7 @@
 """Bulk rounds as tables: no loop, no clock."""
 
-import dataclasses
-import math
-
-import pytest
-
 from aiops.policy.sync import bulk
-from aiops.policy.weight import by_samples, uniform
-from aiops.server.engine import Engine
+from aiops.policy.weight import by_samples
 from tests.server.script import FAILED, MERGED, PAIR, engine, join, leave, play, push, table
 
 
@@ -182,24 +176,3 @@ def test_waiting_names_who_the_open_round_lacks():
         ],
     )
     assert machine.waiting_for() == [0, 2]
-
-
-@pytest.mark.parametrize("nonsense", [math.nan, math.inf, -1.0])
-def test_times_that_are_none_leave_the_smoothed_ones_alone(nonsense):
-    seen = []
-
-    @dataclasses.dataclass
-    class Watching:
-        overlap = False
-
-        def plan(self, monitor):
-            seen.append(monitor)
-            return {}
-
-    machine = Engine(bulk(), uniform(), Watching())
-    for base, step_s in enumerate((2.0, nonsense, 4.0)):
-        machine.handle(join(0), 0.0) if not base else None
-        machine.handle(push("0a", base=base, step_s=step_s, sync_s=step_s), 0.0)
-        machine.handle(MERGED, 0.0)
-    assert [monitor[0].step_s for monitor in seen[1:]] == [2.0, 2.0, 3.0]
-    assert [monitor[0].sync_s for monitor in seen[1:]] == [2.0, 2.0, 3.0]

@@ -112,7 +112,7 @@ def told(machine, event):
         case (worker, back, n_samples):
             machine.handle(made(machine, worker, back, n_samples), 0.0)
         case Merged() | MergeFailed():
-            if machine._merging:
+            if machine._round.busy:
                 machine.handle(event, 0.0)
         case _:
             if machine.is_member(event.worker) == (event == leave(event.worker)):
@@ -143,8 +143,8 @@ def test_what_is_said_is_what_comes(rule, bound, min_workers, script, coming):
     state = copy.deepcopy(machine)
     found = machine.preview(pushes, 0.0)
     assert machine == state or found == state.preview(pushes, 0.0)  # asking changes nothing
-    open_round = {worker: held.handle for worker, held in machine._held.items()}
-    if len(pushes) == 1 and not machine._merging and not machine._early:
+    open_round = {worker: held.handle for worker, held in machine._round.held.items()}
+    if len(pushes) == 1 and not machine._round.busy and not machine._early:
         # One that is missing: said exactly when it closes the round, with all that is held.
         (only,) = pushes
         closes = merged(machine_of(machine).handle(only, 0.0))
@@ -166,5 +166,5 @@ def test_what_is_said_is_what_comes(rule, bound, min_workers, script, coming):
 
 def machine_of(machine):
     """A copy that holds the same handles."""
-    memo = {id(held.handle): held.handle for held in machine._held.values()}
+    memo = {id(held.handle): held.handle for held in machine._round.held.values()}
     return copy.deepcopy(machine, memo)

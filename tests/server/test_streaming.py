@@ -5,10 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from aiops.buffers import BufferPool
 from aiops.codec.topk import topk
 from aiops.policy.sync import Bulk
-from aiops.server.foresight import Foresight
 from aiops.sim.cluster import Cluster
 from aiops.transport.memory import Link
 from aiops.wire.frame import Kind
@@ -361,39 +359,6 @@ class Gate:
         gates, self.waiting = self.waiting, []
         for gate in gates:
             gate.set_result(None)
-
-
-@pytest.mark.parametrize("at", [1, 2])
-async def test_a_bucket_that_there_is_no_memory_for_waits_for_the_end_of_the_round(
-    hand, monkeypatch, at
-):
-    made = Foresight.chunk
-
-    def chunk(self, key, store, pool, codecs, *, gain):
-        left, take = at, pool.take
-
-        def failing(size):
-            nonlocal left
-            left -= 1
-            if not left and key == 3:
-                raise MemoryError
-            return take(size)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(BufferPool, "take", lambda _, size: failing(size))
-            return made(self, key, store, pool, codecs, gain=gain)
-
-    monkeypatch.setattr(Foresight, "chunk", chunk)
-    async with home() as house:
-        a = await hand(house, "a", up=slow())
-        index, largest = topk(1.0).encode(np.full(64, 2, np.float32), None)[0]
-        data = np.concatenate([index.view(np.uint8), largest.view(np.uint8)])
-        coded = [{"data": data, "key": key, "codec": 4} for key in range(BUCKETS)]
-        event = await answer(under_way(a.push(1, *coded, want=True)))
-        assert model(event).tolist() == [2.0] * 512
-        assert [part.header.key for part in event.parts] == [0, 1, 2, 4, 5, 6, 3, 7]
-        assert ahead(house) == BUCKETS - 2
-        assert rests(house)
 
 
 @pytest.mark.parametrize("leaves", [False, True])

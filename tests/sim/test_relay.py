@@ -102,8 +102,29 @@ async def test_leaving_the_relay_cuts_what_is_open():
             await writer.wait_closed()
 
 
+async def test_each_way_has_a_rate_of_its_own():
+    data = bytes(100_000)
+    link = WanLink(80e6, 0.0, down_bits_s=8e6)
+    async with echo() as port, Relay("127.0.0.1", port, link) as relay:
+        _, took = await round_trip(relay.port, data)
+    assert took >= 0.1 * LINE_OVERHEAD
+
+
+async def test_a_link_that_changes_is_asked_what_it_is_like():
+    data, links = bytes(20_000), [WanLink(1e9, 0.0)]
+    async with echo() as port, Relay("127.0.0.1", port, lambda: links[0]) as relay:
+        _, before = await round_trip(relay.port, data)
+        links[0] = WanLink(1e9, 0.1)
+        _, after = await round_trip(relay.port, data)
+    assert before < 0.1
+    assert after >= 0.2
+
+
 def test_the_time_of_a_transfer_is_rate_and_delay():
     assert WanLink(8e6, 0.5).transfer_s(1_000_000) == pytest.approx(LINE_OVERHEAD + 0.5)
+    slow_down = WanLink(8e6, 0.5, down_bits_s=4e6)
+    assert slow_down.transfer_s(1_000_000, "up") == pytest.approx(LINE_OVERHEAD + 0.5)
+    assert slow_down.transfer_s(1_000_000, "down") == pytest.approx(2 * LINE_OVERHEAD + 0.5)
 
 
 @pytest.mark.parametrize(
@@ -117,3 +138,8 @@ def test_the_time_of_a_transfer_is_rate_and_delay():
 def test_a_link_that_cannot_be_is_refused(rate, delay, message):
     with pytest.raises(ConfigError, match=message):
         WanLink(rate, delay)
+
+
+def test_a_rate_down_that_cannot_be_is_refused():
+    with pytest.raises(ConfigError, match="rate is -1 bit/s, it must be > 0"):
+        WanLink(1e6, 0.0, down_bits_s=-1)

@@ -3,6 +3,7 @@
 from aiops.wire.frame import Frame, Header, Kind
 from aiops.wire.message import (
     Ack,
+    Advice,
     Agreed,
     Bye,
     Hello,
@@ -13,6 +14,7 @@ from aiops.wire.message import (
     Policy,
     Pull,
     Push,
+    Query,
     Refuse,
     Reject,
     Report,
@@ -45,6 +47,8 @@ SAMPLES = {
     Kind.BYE: Bye(),
     Kind.STATUS: Status(),
     Kind.REPORT: Report("{}"),
+    Kind.QUERY: Query(0, 0),
+    Kind.ADVICE: Advice(0, 1),
 }
 
 

@@ -14,6 +14,7 @@ from aiops.wire.frame import CONTROL_BYTES, Kind
 from aiops.wire.message import (
     TYPES,
     Ack,
+    Advice,
     Agreed,
     Bye,
     Hello,
@@ -24,6 +25,7 @@ from aiops.wire.message import (
     Policy,
     Pull,
     Push,
+    Query,
     Refuse,
     Reject,
     Report,
@@ -45,7 +47,18 @@ table = st.builds(
     Table, st.lists(entry, max_size=4).map(tuple), st.lists(bucket, max_size=4).map(tuple)
 )
 policy = st.builds(
-    Policy, st.booleans(), count, st.none() | count, text, text, number, number, text
+    Policy,
+    st.booleans(),
+    count,
+    st.none() | count,
+    text,
+    text,
+    number,
+    number,
+    text,
+    drift=text,
+    proximal=number,
+    query=st.booleans(),
 )
 
 MESSAGES = {
@@ -69,6 +82,8 @@ MESSAGES = {
     ),
     Kind.BYE: st.builds(Bye, text),
     Kind.REPORT: st.builds(Report, text),
+    Kind.QUERY: st.builds(Query, count, count, number, number),
+    Kind.ADVICE: st.builds(Advice, count, st.none() | count, number),
     **{
         kind: st.just(TYPES[kind]())
         for kind in (Kind.PING, Kind.PONG, Kind.PULL, Kind.LEAVE, Kind.STATUS)
@@ -114,6 +129,9 @@ def test_fields_that_a_newer_version_appends_are_passed_over():
 
 def test_fields_that_an_older_version_lacks_take_their_defaults():
     assert decode(Kind.HELLO, raw(0, "1.0", 0, "w", 1)) == Hello(0, "1.0", 0, "w", 1, None, "")
+    old = (False, 1, 1, "dense", "reset", 0.5, 0.5, "fixed")
+    welcome = decode(Kind.WELCOME, raw(0, "1.0", 0, 3, 1.0, 1.0, 1.0, old, 0))
+    assert welcome.policy == Policy(*old, query=False)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,9 @@ def test_request_ids_wrap_around_and_pass_over_those_in_use():
     assert Header(Kind.PULL, 0, 0, 2**32 - 1, 0, 0, 0).pack()
 
 
-@pytest.mark.parametrize("kind", [Kind.ACK, Kind.MODEL, Kind.REFUSE, Kind.REPORT, Kind.TABLE])
+@pytest.mark.parametrize(
+    "kind", [Kind.ACK, Kind.MODEL, Kind.REFUSE, Kind.REPORT, Kind.TABLE, Kind.ADVICE]
+)
 def test_an_answer_to_a_request_that_was_never_opened_is_refused(kind):
     ours = session(WORKER)
     ours.next_request()
@@ -76,7 +78,7 @@ def test_a_table_that_nobody_asked_for_is_refused_before_memory_is_taken():
         session(WORKER).admit(Header(Kind.TABLE, 0, 0, 9, 0, 0, 1 << 20))
 
 
-@pytest.mark.parametrize("kind", [Kind.ACK, Kind.MODEL, Kind.REFUSE, Kind.REPORT])
+@pytest.mark.parametrize("kind", [Kind.ACK, Kind.MODEL, Kind.REFUSE, Kind.REPORT, Kind.ADVICE])
 def test_a_request_is_answered_once(kind):
     ours = session(WORKER)
     request = ours.next_request()

@@ -1,0 +1,171 @@
+"""One worker's training, the same code in both labs: real gradients, and compute time on a schedule."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from aiops.kernels import weighted_add
+from aiops.lab.model import Vector
+from aiops.lab.problem import Problem
+from aiops.lab.record import Lane, WorkerRecord
+from aiops.lab.scenario import Scenario
+from aiops.worker.client import Client
+from aiops.worker.meter import Meter
+from aiops.worker.overlap import Step, overlapped
+from aiops.worker.rounds import blocking
+
+# How much of the beginning a record shows stretch by stretch, in rounds.
+SHOWN_ROUNDS = 12
+
+
+class Speed:
+    """How long a worker's local steps take.
+
+    Args:
+        scenario: Where it is written.
+        worker: Whose.
+        seed: Seed of the jitter.
+    """
+
+    def __init__(self, scenario: Scenario, worker: int, seed: int) -> None:
+        base_s = scenario.workers.step_s
+        self._times = [(-math.inf, base_s * scenario.slowdown_of(worker))]
+        self._times += [
+            (change.at_s, base_s * change.slowdown)
+            for change in scenario.changes
+            if change.slowdown is not None and change.applies_to(worker)
+        ]
+        self._jitter = scenario.workers.jitter
+        self._rng = np.random.default_rng([seed, worker, 3])
+
+    @property
+    def constant_s(self) -> float:
+        """Mean step time; 0 where it changes during a run."""
+        return self._times[0][1] if len(self._times) == 1 else 0.0
+
+    def draw_s(self, at: float) -> float:
+        """Return how long a step takes that begins ``at`` seconds after the start."""
+        step_s = next(step_s for since, step_s in reversed(self._times) if since <= at)
+        if not self._jitter:
+            return step_s
+        # Mean 1 whatever the deviation.
+        return step_s * float(self._rng.lognormal(mean=-0.5 * self._jitter**2, sigma=self._jitter))
+
+
+class Pace:
+    """Holds an asynchronous loop to a schedule of steps, late ones being caught up by the next.
+
+    Args:
+        speed: How long steps take.
+    """
+
+    def __init__(self, speed: Speed) -> None:
+        self._speed = speed
+        self._loop = asyncio.get_running_loop()
+        self._start = self._next = self._loop.time()
+
+    def restart(self) -> None:
+        """Begin the schedule anew, after a wait that was not computing."""
+        self._next = self._loop.time()
+
+    async def step(self) -> None:
+        """Wait until the present step's time is over."""
+        self._next += self._speed.draw_s(self._next - self._start)
+        await asyncio.sleep(max(0.0, self._next - self._loop.time()))
+
+
+@dataclass(slots=True)
+class Trainee:
+    """One worker of a run.
+
+    Args:
+        scenario: What is run.
+        problem: What is trained.
+        worker: Its number.
+        seed: Seed of model and batches.
+        lr: Learning rate.
+
+    Attributes:
+        meter: What was measured; None before training starts.
+        speed: How long its steps take.
+    """
+
+    scenario: Scenario
+    problem: Problem
+    worker: int
+    seed: int
+    lr: float
+    meter: Meter | None = None
+    speed: Speed = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.speed = Speed(self.scenario, self.worker, self.seed)
+
+    async def train(self, ps: Client, begun: Callable[[], None], start: asyncio.Event) -> None:
+        """Train until the server says that it is over, or this is cancelled.
+
+        Args:
+            ps: An entered client.
+            begun: Called once this worker has its parameters.
+            start: Set when all may begin.
+        """
+        model = self.problem.model
+        snapshot = await ps.init_flat(
+            model.specs, lambda _, flat: np.copyto(flat, model.initial(self.seed))
+        )
+        begun()
+        await start.wait()
+        loop = asyncio.get_running_loop()
+        self.meter = meter = Meter(loop.time())
+        sampler, pace = self.problem.sampler(self.worker, self.seed), Pace(self.speed)
+        slope, waits = np.empty(self.problem.size, np.float32), 0
+        gradient = model.bind(snapshot.flat, slope)
+
+        async def step(x: Vector) -> Step:
+            nonlocal waits
+            if meter.waits != waits:
+                waits = meter.waits
+                pace.restart()
+            images, labels = sampler.draw()
+            loss = gradient(images, labels)
+            weighted_add(x, slope, -self.lr)
+            await pace.step()
+            return Step(n_samples=len(labels), loss=loss)
+
+        run = overlapped if ps.policy.overlap else blocking
+        await run(ps, snapshot.flat, step, meter=meter)
+
+    def record(self, now: float) -> WorkerRecord:
+        """Return what was measured up to ``now``, in seconds of the loop's clock."""
+        meter = self.meter
+        if meter is None:
+            return WorkerRecord(
+                n_steps=0,
+                rounds=0,
+                step_s=0.0,
+                target_step_s=self.speed.constant_s,
+                wait_s=0.0,
+                overlap_ratio=0.0,
+                utilisation=0.0,
+            )
+        syncs = [span.stop for span in meter.spans if span.lane == "sync"]
+        shown = syncs[min(SHOWN_ROUNDS, len(syncs)) - 1] if syncs else math.inf
+        return WorkerRecord(
+            n_steps=meter.n_steps,
+            rounds=meter.rounds,
+            step_s=meter.compute_s / meter.n_steps if meter.n_steps else 0.0,
+            target_step_s=self.speed.constant_s,
+            wait_s=meter.wait_s,
+            overlap_ratio=meter.overlap_ratio,
+            utilisation=meter.utilisation(now),
+            lanes=tuple(
+                Lane(span.lane, span.start - meter.started, span.stop - meter.started)
+                for span in meter.spans
+                if span.stop <= shown
+            ),
+        )

@@ -1,0 +1,171 @@
+"""attach(): what the server has its workers do beside plain local steps, on a real server over real sockets."""
+
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import aiops.torch  # noqa: E402
+from aiops.api.connecting import connect  # noqa: E402
+from aiops.api.serving import serve  # noqa: E402
+from aiops.errors import ConfigError  # noqa: E402
+from aiops.sync import Link, LoopThread  # noqa: E402
+from aiops.types import TensorSpec  # noqa: E402
+
+
+@pytest.fixture
+def serving():
+    """Start servers in a loop of their own; returns a function that gives a running server."""
+    thread = LoopThread("server")
+    servers = []
+
+    def start(**spec):
+        async def enter():
+            return await serve(**spec).__aenter__()
+
+        servers.append(thread.run(enter()))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        thread.run(server.stop())
+    thread.close()
+
+
+class Well(torch.nn.Module):
+    """f(w, b) = curve * ((w - at)^2 + (b - at)^2) / 2 per value, and a statistic that counts in tenths."""
+
+    def __init__(self, at=0.0, curve=1.0):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.zeros(3, 2).t())
+        self.b = torch.nn.Parameter(torch.zeros(()))
+        self.register_buffer("seen", torch.zeros(2))
+        self.at, self.curve = at, curve
+
+    def forward(self):
+        self.seen += 0.1
+        return self.curve * (((self.w - self.at) ** 2).sum() + (self.b - self.at) ** 2) / 2
+
+
+def train(model, link, n, *, lr=0.1):
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    for _ in range(n):
+        model().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        link.step()
+
+
+def attach(model, server, **more):
+    return aiops.torch.attach(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), server.url, **more
+    )
+
+
+def together(*work):
+    threads = [threading.Thread(target=function) for function in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+
+@pytest.mark.parametrize("drift", ["off", "infer"])
+def test_two_skewed_workers_find_the_optimum_of_both_where_their_drift_is_corrected(serving, drift):
+    server = serving(
+        sync="bulk:0", work="fixed:8", weights="by_steps", min_workers=2, rounds=40, drift=drift
+    )
+
+    def worker(at, curve):
+        model = Well(at, curve)
+        with attach(model, server) as link:
+            while not link.done:
+                train(model, link, 1)
+
+    together(lambda: worker(1.0, 0.5), lambda: worker(-2.0, 3.0))
+    # (0.5 * 1 + 3 * -2) / 3.5; both drift to their own optima otherwise.
+    params = server.params()
+    off = [abs(float(value) + 11 / 7) for name in "wb" for value in params[name].flatten()]
+    assert (max(off) < 1e-3) == (drift == "infer")
+    assert min(off) > 0.3 or drift == "infer"
+    # What is counted by both alike comes out as counted: statistics are not corrected.
+    assert params["seen"] == pytest.approx([32.0, 32.0], rel=1e-3)
+
+
+def test_what_a_half_precision_module_rounds_away_is_not_corrected(serving):
+    server = serving(work="fixed:8", sync="bulk:0", weights="by_steps", drift="infer")
+    with pytest.raises(ConfigError, match="drift 'infer' adds to the parameters what 16-bit"):
+        attach(Well().to(torch.bfloat16), server)
+
+
+def test_a_merge_rule_that_drift_correction_diverges_with_is_refused(serving):
+    server = serving(merge="partial:0.5", weights="by_steps", drift="infer")
+    with pytest.raises(ConfigError, match="needs merge partial with 0 < beta < 1, not 'eager'"):
+        attach(Well(), server, merge="eager")
+    with attach(Well(), server, merge="partial:0.25"):
+        pass
+
+
+@pytest.mark.parametrize("work", ["fixed:3", "until_model:3"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda params: torch.optim.SGD(params, lr=0.1), id="sgd"),
+        pytest.param(lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9), id="momentum"),
+        pytest.param(lambda params: torch.optim.Adam(params, lr=0.1), id="adam"),
+    ],
+)
+def test_the_proximal_term_is_that_of_a_loss_which_has_it(serving, work, make):
+    mu = 0.7
+    server = serving(work=work, proximal=mu)
+    models = [Well(2.0), Well(2.0)]
+    optimizers = [make(model.parameters()) for model in models]
+    anchor = [param.detach().clone() for param in models[1].parameters()]
+    with aiops.torch.attach(models[0], optimizers[0], server.url) as link:
+        # Of the first phase; after it the two models are no longer the same.
+        for _ in range(3):
+            params = zip(models[1].parameters(), anchor, strict=True)
+            term = sum(((param - start) ** 2).sum() for param, start in params) * mu / 2
+            for model, extra in zip(models, (0.0, term), strict=True):
+                (model() + extra).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+            for mine, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
+                assert torch.allclose(mine, theirs, atol=1e-6)
+            link.step()
+        while link.version == 0:
+            models[0]().backward()
+            optimizers[0].step()
+            link.step()
+        # The anchor is the model that has come since.
+        w = torch.from_numpy(link._machine.proximal.anchor[:6]).view(2, 3)
+        assert (w != 0).all()
+        # An overlapped server is a version further by now.
+        if not link.overlap:
+            assert torch.equal(w, torch.from_numpy(server.params()["w"]))
+
+
+def test_a_closed_link_leaves_the_optimizer_as_it_was(serving):
+    server = serving(work="fixed:3", proximal=5.0)
+    model = Well(1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    link = aiops.torch.attach(model, optimizer, server.url)
+    train(model, link, 2)
+    link.close(flush=False)
+    with torch.no_grad():
+        model.w.fill_(0.5)
+    model().backward()
+    optimizer.step()
+    assert model.w.detach().numpy() == pytest.approx(0.55)
+
+
+def test_a_loop_that_adds_no_proximal_term_is_refused_by_a_server_that_has_one(serving):
+    server = serving(proximal=0.5)
+    specs = [TensorSpec("w", (2,), "float32")]
+    client = connect(server.url)
+    with pytest.raises(
+        ConfigError, match=r"a proximal term of 0\.5, which this training loop does"
+    ):
+        Link(client, specs, gather=lambda flat: flat.fill(0), scatter=lambda flat: None)
