@@ -20,7 +20,7 @@ from aiops.errors import ConfigError
 from aiops.merge import table as merges
 from aiops.merge.aggregation import Mean, mean
 from aiops.merge.base import Aggregation, Compensation, Rules, ServerOptimizer
-from aiops.merge.combination import check_folded, check_mean, check_rules
+from aiops.merge.combination import check_bucketwise, check_folded, check_mean, check_rules
 from aiops.merge.optimizer import Sgd, sgd
 from aiops.policy import combination
 from aiops.policy import table as policies
@@ -29,6 +29,7 @@ from aiops.policy.combination import check_drift_merge as check_drift_merge
 from aiops.policy.dssp import DynamicStaleSynchronous
 from aiops.policy.preset import PRESETS as PRESETS
 from aiops.policy.preset import preset as preset
+from aiops.policy.size import LEAST, check_sizes
 from aiops.policy.sync import StaleSynchronous, bulk
 from aiops.policy.table import MergeName as MergeName
 from aiops.policy.table import unknown
@@ -41,8 +42,6 @@ AGGREGATION, OPTIMIZER, COMPENSATION = merges.AGGREGATION, merges.OPTIMIZER, mer
 BootstrapName = Literal["fixed", "authors"]
 DriftName = Literal["off", "infer"]
 FoldName = Literal["ordered", "arrival"]
-# A control message is at most 64 KiB and must always pass.
-_SMALLEST_FRAME_BYTES = 64 * 1024
 
 
 class ServerSpec(TypedDict, total=False):
@@ -71,6 +70,7 @@ class ServerSpec(TypedDict, total=False):
     down: str | Codec
     compensation: str | Compensation | None
     fold: FoldName
+    stream_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +112,9 @@ class ServerConfig:
             result is the same bit for bit whoever was first; until then each is held, a model's size per worker.
             "arrival": each when it has come, in that order, and its memory is given back, so that what a server
             holds does not depend on the number of its workers (but for what is on its way in).
+        stream_bytes: Chunk streaming, under bulk sync: buckets are at most so large, a multiple of 4, and each is
+            merged and sent back as soon as every worker's part of it is here, while the next ones are on their way up.
+            A sync then takes as long as the slower direction and one bucket. None waits for whole pushes.
     """
 
     sync: SyncPolicy = field(default_factory=bulk)
@@ -139,6 +142,7 @@ class ServerConfig:
     down: Codec = field(default_factory=dense)
     compensation: Compensation | None = None
     fold: FoldName = "ordered"
+    stream_bytes: int | None = None
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -161,6 +165,27 @@ class ServerConfig:
         if self.drift != "off":
             self._check_drift()
             check_mean(self.aggregation, self.optimizer)
+        if self.stream_bytes is not None:
+            combination.check_streaming(self.sync)
+            check_bucketwise(self.aggregation)
+            self._check_streamed_whole()
+
+    def _check_streamed_whole(self) -> None:
+        if self.fold == "arrival":
+            raise ConfigError(
+                "fold 'arrival' adds whole pushes up, and stream_bytes merges buckets before pushes are whole: "
+                "use fold 'ordered', or leave stream_bytes out"
+            )
+        if self.fragments:
+            raise ConfigError(
+                f"work {self.work!r} sends a fragment a round already, and stream_bytes sends the model in "
+                "chunks: leave stream_bytes out"
+            )
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Largest bucket there will be, in bytes of float32."""
+        return min(self.bucket_bytes, self.stream_bytes or self.bucket_bytes)
 
     @property
     def rules(self) -> Rules | None:
@@ -290,28 +315,14 @@ class ServerConfig:
                 )
 
     def _check_sizes(self) -> None:
-        least = {
-            "shards": 1,
-            "bucket_bytes": 4,
-            "min_workers": 1,
-            "max_members": 1,
-            "max_frame_bytes": _SMALLEST_FRAME_BYTES,
-        }
-        for name, limit in least.items():
-            value = getattr(self, name)
-            if not (isinstance(value, int) and not isinstance(value, bool) and value >= limit):
-                raise ConfigError(f"{name} is {value!r}, it must be a whole number >= {limit}")
-        if self.max_members < self.min_workers:
-            raise ConfigError(
-                f"max_members is {self.max_members}, it must be >= min_workers = {self.min_workers}"
-            )
-        if self.bucket_bytes % 4:
-            raise ConfigError(f"bucket_bytes is {self.bucket_bytes}, it must be a multiple of 4")
+        sizes = {name: getattr(self, name) for name in LEAST}
+        check_sizes({name: size for name, size in sizes.items() if size is not None})
+        bucket = self.chunk_bytes
         for codec in (self.codec, self.down):
-            encoded = max(self.bucket_bytes, codec.payload_bytes(self.bucket_bytes // 4))
+            encoded = max(bucket, codec.payload_bytes(bucket // 4))
             if encoded > self.max_frame_bytes:
                 raise ConfigError(
-                    f"bucket_bytes is {self.bucket_bytes}, which takes frames of {encoded} bytes with "
+                    f"bucket_bytes is {bucket}, which takes frames of {encoded} bytes with "
                     f"codec {codec.name!r}, but max_frame_bytes is {self.max_frame_bytes}"
                 )
 

@@ -184,6 +184,19 @@ def test_good_specs(spec, settings):
         ({"min_workers": 5, "max_members": 4}, "max_members is 4, it must be >= min_workers = 5"),
         ({"bucket_bytes": 3}, "bucket_bytes is 3, it must be a whole number >= 4"),
         ({"bucket_bytes": 6}, "bucket_bytes is 6, it must be a multiple of 4"),
+        ({"stream_bytes": 0}, "stream_bytes is 0, it must be a whole number >= 4"),
+        ({"stream_bytes": 18}, "stream_bytes is 18, it must be a multiple of 4"),
+        ({"stream_bytes": 64.0}, "stream_bytes is 64.0, it must be a whole number"),
+        (
+            {"stream_bytes": 64, "sync": "asynchronous"},
+            r"with sync Asynchronous\(\) another push may become a version first: use sync bulk",
+        ),
+        ({"stream_bytes": 64, "sync": "ssp:3"}, "use sync bulk, or leave stream_bytes out"),
+        ({"stream_bytes": 64, "sync": "buffered:2"}, "use sync bulk, or leave stream_bytes out"),
+        (
+            {"stream_bytes": 64, "aggregation": "krum:1,1", "min_workers": 5},
+            "chooses between whole pushes, .* use aggregation median or trimmed_mean, or leave",
+        ),
         ({"max_frame_bytes": 65535}, "max_frame_bytes is 65535, it must be .* >= 65536"),
         (
             {"bucket_bytes": MIB, "max_frame_bytes": MIB - 1},
@@ -324,3 +337,11 @@ def test_the_name_tables():
     assert set(WEIGHTS) == {
         "uniform", "by_samples", "by_data", "by_steps", "constant", "by_staleness", "hinge",
     }  # fmt: skip
+
+
+def test_chunks_that_are_streamed_are_no_larger_than_buckets_and_the_other_way_round():
+    assert ServerConfig().chunk_bytes == 64 * MIB
+    assert ServerConfig(stream_bytes=4096).chunk_bytes == 4096
+    assert ServerConfig(stream_bytes=4096, bucket_bytes=64).chunk_bytes == 64
+    # Frames are as large as chunks, not as buckets could be.
+    assert ServerConfig(stream_bytes=4096, bucket_bytes=MIB, max_frame_bytes=65536)

@@ -88,6 +88,24 @@ def flat(model):
     return torch.cat([t.detach().double().flatten() for t in model.state_dict().values()])
 
 
+@pytest.mark.parametrize("work", ["until_model", "fixed:3"])
+def test_models_are_streamed_to_attached_modules_too(serving, work):
+    server = serving(work=work, min_workers=2, stream_bytes=64, rounds=3)
+    models = [net(i) for i in range(2)]
+
+    def worker(model):
+        optimizer = sgd(model)
+        with aiops.torch.attach(model, optimizer, server.url) as link:
+            while not link.done:
+                steps(model, optimizer, link, 1)
+
+    together(*(lambda model=model: worker(model) for model in models))
+    assert server.version == 3
+    assert server.status()["counters"]["chunks_ahead"] > 0
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_three_lines_train_two_workers_and_nobody_waits(serving):
     server = serving(work="until_model", min_workers=2)
     losses, meters = {}, {}

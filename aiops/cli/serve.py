@@ -122,6 +122,11 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
 @click.option("--bucket-bytes", type=int, help="Largest bucket.")
 @click.option("--max-frame-bytes", type=int, help="Largest frame accepted.")
 @click.option(
+    "--stream-bytes",
+    type=int,
+    help="Send the model back in chunks of so many bytes while pushes still come; needs bulk.",
+)
+@click.option(
     "--token-file",
     type=click.Path(path_type=Path),
     envvar="AIOPS_TOKEN_FILE",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiops.errors import ConfigError
 from aiops.merge.aggregation import Mean
-from aiops.merge.base import Aggregation, Compensation, Rules, ServerOptimizer
+from aiops.merge.base import Aggregation, Compensation, Rules, Selection, ServerOptimizer
 from aiops.merge.compensation import Mixing
 from aiops.merge.optimizer import Sgd
 from aiops.policy.base import PushView, SyncPolicy, WeightRule, WorkPolicy
@@ -110,6 +110,19 @@ def check_folded(aggregation: Aggregation) -> None:
         raise ConfigError(
             f"fold 'arrival' keeps the sum of the pushes alone, and aggregation {aggregation.name!r} compares "
             "them: use fold 'ordered', or aggregation mean"
+        )
+
+
+def check_bucketwise(aggregation: Aggregation) -> None:
+    """Refuse an aggregation that looks at whole pushes before it says what any bucket comes to.
+
+    Raises:
+        ConfigError: It is one that chooses between them.
+    """
+    if isinstance(aggregation, Selection):
+        raise ConfigError(
+            f"aggregation {aggregation.name!r} chooses between whole pushes, and stream_bytes sends buckets "
+            "back before they are here: use aggregation median or trimmed_mean, or leave stream_bytes out"
         )
 
 

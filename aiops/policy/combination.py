@@ -61,6 +61,19 @@ def check_weights(sync: SyncPolicy, weights: WeightRule) -> None:
         _check_single_pushes(weights)
 
 
+def check_streaming(sync: SyncPolicy) -> None:
+    """Refuse to send buckets back ahead of a round where it is not known beforehand what the round closes with.
+
+    Raises:
+        ConfigError: ``sync`` has no barrier.
+    """
+    if not sync.barrier:
+        raise ConfigError(
+            f"stream_bytes sends chunks back before a push is whole, and with sync {sync!r} another push may become a "
+            "version first: use sync bulk, or leave stream_bytes out"
+        )
+
+
 # Without rounds an update is one push, so whatever compares pushes gives it weight 1.
 def _check_single_pushes(weights: WeightRule) -> None:
     rules = list(_walk(weights))

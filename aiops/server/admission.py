@@ -5,7 +5,7 @@ Whatever a push could be refused for without looking at other pushes is decided 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aiops.codec.base import Codec
@@ -16,9 +16,10 @@ from aiops.server.peer import Peer, most_bytes
 from aiops.server.shard import Part
 from aiops.server.store import Store
 from aiops.types import DTYPE_IDS, Key, Version, WorkerId
-from aiops.wire.frame import Frame
+from aiops.wire.frame import Frame, Header
 from aiops.wire.message import Push
 from aiops.wire.session import Event
+from aiops.wire.table import Table
 
 if TYPE_CHECKING:
     from aiops.server.service import Service
@@ -115,9 +116,9 @@ def misfit(push: AdmittedPush, service: Service) -> Refused | None:
 
 def note_steps(pushes: Sequence[AdmittedPush], weights: Sequence[float], gain: float) -> None:
     """Tell pushes that are merged together by how many mean local steps that moves the version."""
-    steps = [weight * push.message.n_steps for push, weight in zip(pushes, weights, strict=True)]
+    steps = moved_steps([push.message for push in pushes], weights, gain)
     for push in pushes:
-        push.moved_steps = gain * sum(steps)
+        push.moved_steps = steps
 
 
 def check_parts(
@@ -143,29 +144,50 @@ def check_parts(
     """
     table = store.require()
     for frame in push._frames:
-        header = frame.header
-        if header.key >= len(table.buckets):
-            raise UnknownKey(
-                f"key {header.key} is not in the table, the last is {len(table.buckets) - 1}"
-            )
-        key, bucket = Key(header.key), table.buckets[header.key]
-        codec = _codec(frame, codecs)
-        if key in seen:
-            _refuse_nonfinite(store, key, seen[key])
-            push.parts[key] = Part(codec, frame.payload)
-            continue
-        if len(frame.payload) != header.size:
-            # The reader dropped it: no coding of this bucket is that large.
-            raise ShapeMismatch(
-                f"key {key} came with {header.size} bytes, a bucket of {bucket.size} values "
-                f"takes at most {most_bytes(bucket.size)}"
-            )
-        try:
-            position = codec.check(frame.payload, bucket.size)
-        except Refused as error:
-            raise type(error)(f"key {key}: {error}") from None
-        _refuse_nonfinite(store, key, position)
-        push.parts[key] = Part(codec, frame.payload)
+        part, key = part_of(frame, table, codecs), Key(frame.header.key)
+        bad = seen[key] if key in seen else first_bad(part, frame.header, table)
+        if bad >= 0:
+            raise NotFinite(f"push holds NaN or infinity in {store.where(key, bad)}")
+        push.parts[key] = part
+
+
+def part_of(frame: Frame, table: Table, codecs: Mapping[int, Codec]) -> Part:
+    """Return a TENSOR frame of a push as a part, whose payload nobody has looked at.
+
+    Raises:
+        UnknownKey: The key is not in the table.
+        ShapeMismatch: The codec is unknown, or the dtype is not what it carries.
+    """
+    key = frame.header.key
+    if key >= len(table.buckets):
+        raise UnknownKey(f"key {key} is not in the table, the last is {len(table.buckets) - 1}")
+    return Part(_codec(frame, codecs), frame.payload)
+
+
+def first_bad(part: Part, header: Header, table: Table) -> int:
+    """Return the position of a part's first value that is not finite, or -1; reads its payload once.
+
+    Raises:
+        ShapeMismatch: The payload does not fit its bucket.
+    """
+    size = table.buckets[header.key].size
+    if len(part.payload) != header.size:
+        # The reader dropped it: no coding of this bucket is that large.
+        raise ShapeMismatch(
+            f"key {header.key} came with {header.size} bytes, a bucket of {size} values "
+            f"takes at most {most_bytes(size)}"
+        )
+    try:
+        return part.codec.check(part.payload, size)
+    except Refused as error:
+        raise type(error)(f"key {header.key}: {error}") from None
+
+
+def moved_steps(messages: Iterable[Push], weights: Sequence[float], server_lr: float) -> float:
+    """Return the mean local steps by which a version of these pushes moves; see :class:`aiops.wire.message.Model`."""
+    return server_lr * sum(
+        [weight * message.n_steps for message, weight in zip(messages, weights, strict=True)]
+    )
 
 
 def objection(
@@ -177,11 +199,6 @@ def objection(
     except Refused as error:
         return error
     return None
-
-
-def _refuse_nonfinite(store: Store, key: Key, position: int) -> None:
-    if position >= 0:
-        raise NotFinite(f"push holds NaN or infinity in {store.where(key, position)}")
 
 
 def _codec(frame: Frame, codecs: Mapping[int, Codec]) -> Codec:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -75,6 +75,9 @@ class Arrivals:
         service: Whose they are.
         lanes: The threads that bring them; none where the loop does.
     """
+
+    # It need not hear of buckets that are here: it looks at them on their way.
+    part: None = None
 
     def __init__(self, service: Service, lanes: Sequence[Lane]) -> None:
         self._service = service
@@ -186,7 +189,7 @@ class Arrivals:
             return None
         return {}
 
-    def close_round(self, used: Mapping[Key, BucketDraft]) -> None:
+    def close_round(self, used: Container[Key]) -> None:
         """Give up all drafts but those whose memory is published."""
         self._drop(used)
         self._in_vain.clear()
@@ -254,7 +257,7 @@ class Arrivals:
         if self._plan is not None and arrival in self._plan.arrivals:
             self._drop({})
 
-    def _drop(self, used: Mapping[Key, BucketDraft]) -> None:
+    def _drop(self, used: Container[Key]) -> None:
         plan, self._plan = self._plan, None
         if plan is None:
             return

@@ -7,7 +7,6 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from aiops.codec.base import DENSE, Codec
@@ -32,6 +31,8 @@ from aiops.server.outcome import confirm, repeat
 from aiops.server.peer import Peer
 from aiops.server.question import answer, ask
 from aiops.server.shard import MergeJob, Part, Shard
+from aiops.server.streaming import Streaming
+from aiops.server.threads import INLINE_BYTES, Threads
 from aiops.types import Key
 from aiops.wire.session import Event as Received
 
@@ -42,10 +43,6 @@ log = logging.getLogger("aiops.server")
 
 T = TypeVar("T")
 
-# A pass over so many bytes takes well under a millisecond and stays on the loop; more goes to a shard's own thread,
-# and waking that took as long as a round of 1 MB on a busy machine.
-INLINE_BYTES = 4 * 1024 * 1024
-
 
 class Merger:
     """The engine's hands.
@@ -53,10 +50,17 @@ class Merger:
     Args:
         service: Whose parameters and members it works on.
         codecs: How payloads are read, by wire id.
-        arrivals: Where large pushes are looked at on their way.
+        arrivals: Where pushes are looked at on their way.
+        threads: Where what takes its time is done.
     """
 
-    def __init__(self, service: Service, codecs: Mapping[int, Codec], arrivals: Arrivals) -> None:
+    def __init__(
+        self,
+        service: Service,
+        codecs: Mapping[int, Codec],
+        arrivals: Arrivals | Streaming,
+        threads: Threads,
+    ) -> None:
         self._service = service
         self._codecs = codecs
         self._arrivals = arrivals
@@ -70,7 +74,7 @@ class Merger:
         self._actions: deque[Action] = deque()
         self._acting = False
         self._jobs: Sequence[tuple[Shard, MergeJob]] = ()
-        self._threads: list[ThreadPoolExecutor] = []
+        self._threads = threads
         self._folding = Folding(
             service,
             codecs[DENSE],
@@ -118,9 +122,7 @@ class Merger:
             self._act(engine.queried(query, self._loop.time()))
 
     def close(self) -> None:
-        """End the threads, once they are done with what they do, and give back all memory."""
-        for thread in self._threads:
-            thread.shutdown()
+        """Give back all memory; the threads have ended."""
         self._service.store.discard(self._jobs)
         self._jobs = ()
         self._folding.close()
@@ -294,9 +296,5 @@ class Merger:
         self.feed(Merged())
         service.moved()
 
-    # One thread per shard: the loop never computes long, and a shard's numbers have one writer.
     async def _in_thread(self, shard: int, work: Callable[..., T], *args: object) -> T:
-        while len(self._threads) <= shard:
-            name = f"aiops-shard-{len(self._threads)}"
-            self._threads.append(ThreadPoolExecutor(1, thread_name_prefix=name))
-        return await self._loop.run_in_executor(self._threads[shard], work, *args)
+        return await self._threads.run(shard, work, *args)

@@ -10,9 +10,8 @@ from aiops.buffers import BufferPool
 from aiops.codec.base import DENSE, Codec
 from aiops.merge.base import Rules, Selection
 from aiops.server.downlink import Coded, Downlink
-from aiops.server.draft import BucketDraft
-from aiops.server.ruled_job import RuledJob
-from aiops.server.shard import MergeJob, Origin, Part, Shard
+from aiops.server.ruled_job import RuledDraft, RuledJob
+from aiops.server.shard import Draft, MergeJob, Origin, Part, Shard
 from aiops.server.state import StateDraft, States
 from aiops.types import Key, ShardId, WorkerId
 
@@ -60,28 +59,41 @@ class RuledShard(Shard):
         pushes: Sequence[Mapping[Key, Part]],
         weights: Sequence[float],
         gain: float,
-        drafts: Mapping[Key, BucketDraft],
+        drafts: Mapping[Key, Draft],
         origins: Sequence[Origin] = (),
     ) -> RuledJob:
-        """Take the memory for a merge of ``pushes`` and for the state after it; there are no drafts."""
-        assert not drafts
-        rules, largest = self._rules, 4 * max(self._sizes.values(), default=0)
+        """Take the memory for a merge of ``pushes`` and for the state after it.
+
+        Of drafts, which :meth:`begin_key` has made, all that comes of them goes over to the job.
+        """
+        return self._begin(self._sizes, pushes, weights, gain, drafts, origins)
+
+    def _begin(
+        self,
+        whole: Mapping[Key, int],
+        pushes: Sequence[Mapping[Key, Part]],
+        weights: Sequence[float],
+        gain: float,
+        drafts: Mapping[Key, Draft],
+        origins: Sequence[Origin] = (),
+    ) -> RuledJob:
         # What travels as a change is coded for every key; else keys that no push has keep their memory.
-        touched = self._sizes.keys() if self.downlink is not None else set().union(*pushes)
-        sizes = {key: size for key, size in self._sizes.items() if key in touched}
-        coded = max([_coded(key, pushes) for key in self._sizes], default=0)
+        touched = whole.keys() if self.downlink is not None else set().union(*pushes)
+        sizes = {key: n for key, n in whole.items() if key in touched and key not in drafts}
+        rules, largest = self._rules, 4 * max(sizes.values(), default=0)
+        coded = max([_coded(key, pushes) for key in sizes], default=0)
         # Sparse pushes of a sum are added up where they lie, unless each is looked at first.
         summed = rules.aggregation.linear and rules.compensation is None
         apart = not summed or isinstance(rules.aggregation, Selection)
-        return RuledJob(
-            fresh={key: self._fresh(key, sizes, drafts) for key in self._sizes},
+        job = RuledJob(
+            fresh={key: self._fresh(key, sizes, drafts) for key in whole},
             todo_bytes=4 * sum(sizes.values()),
             bad=None,
             distances=np.zeros((len(pushes), len(pushes))),
             states=self._states.begin(
                 {
                     key: size
-                    for key, size in self._sizes.items()
+                    for key, size in sizes.items()
                     if key not in self._averaged and any(key in push for push in pushes)
                 }
             ),
@@ -100,12 +112,16 @@ class RuledShard(Shard):
             _downlink=self.downlink,
             _change=None if self.downlink is None else self._pool.take(largest),
         )
+        for key, draft in drafts.items():
+            if key in whole:
+                assert isinstance(draft, RuledDraft)
+                job.take_over(draft.job)
+        return job
 
     def publish(self, job: MergeJob) -> None:
         """Swap a finished merge in, with the state that goes with it."""
         assert isinstance(job, RuledJob)
         super().publish(job)
-        job.end()
         self._states.keep(job.states)
         self._compensated.keep(job.compensated)
         if self.downlink is not None:
@@ -115,7 +131,6 @@ class RuledShard(Shard):
         """Give a merge up; the published snapshot and all state stay."""
         assert isinstance(job, RuledJob)
         super().discard(job)
-        job.end()
         self._states.drop(job.states)
         self._compensated.drop(job.compensated)
         if self.downlink is not None:

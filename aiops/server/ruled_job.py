@@ -8,6 +8,7 @@ state, which count with its parameters or not at all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,18 @@ from aiops.kernels import first_nonfinite, merge_checked
 from aiops.merge.base import Rules, Selection, Vector
 from aiops.server.downlink import Coded, Downlink
 from aiops.server.draft import CHUNK_BYTES
-from aiops.server.shard import MergeJob, Origin
+from aiops.server.shard import Draft, MergeJob, Origin
 from aiops.server.state import StateDraft
 from aiops.types import Key, WorkerId
+
+
+@runtime_checkable
+class RuledDraft(Draft, Protocol):
+    """A draft that a merge of its bucket alone has made."""
+
+    @property
+    def job(self) -> RuledJob:
+        """That merge."""
 
 
 class RuledJob(MergeJob, kw_only=True):
@@ -66,12 +76,22 @@ class RuledJob(MergeJob, kw_only=True):
         """Merge with these weights instead."""
         self._weights = weights
 
+    def take_over(self, draft: RuledJob) -> None:
+        """Count what a merge of some of the buckets has made of state, and coded, as this one's."""
+        self.states.fresh.update(draft.states.fresh)
+        self.compensated.fresh.update(draft.compensated.fresh)
+        self.coded.payloads.update(draft.coded.payloads)
+        self.coded.rests.update(draft.coded.rests)
+
     def end(self) -> None:
         """Give back what was needed on the way."""
+        super().end()
         for block in self._decoded:
             block.release()
+        self._decoded = []
         if self._change is not None:
             self._change.release()
+            self._change = None
 
     def run(self) -> None:
         """Compute the next parameters and the optimizer's next state."""

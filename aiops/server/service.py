@@ -21,7 +21,6 @@ from aiops.errors import AiopsError
 from aiops.policy.base import Place
 from aiops.server.advice import make_engine
 from aiops.server.answer import send_model
-from aiops.server.arrival import Arrivals
 from aiops.server.event import Event as EngineEvent
 from aiops.server.event import Left
 from aiops.server.handshake import HANDSHAKE_S, Handshake
@@ -31,6 +30,8 @@ from aiops.server.peer import Peer
 from aiops.server.seeding import Seeding
 from aiops.server.status import report
 from aiops.server.store import Store
+from aiops.server.streaming import make_arrivals
+from aiops.server.threads import Threads
 from aiops.transport.lane import Lane
 from aiops.types import Key, TensorSpec
 from aiops.wire.frame import Header, Kind
@@ -92,7 +93,7 @@ class Service:
         self.store = Store(
             self.pool,
             shards=config.shards,
-            bucket_bytes=config.bucket_bytes,
+            bucket_bytes=config.chunk_bytes,
             place=place,
             rules=config.rules,
             down=None if config.down.wire_id == DENSE else config.down,
@@ -101,8 +102,9 @@ class Service:
         self.peers: set[Peer] = set()
         self.ready = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._arrivals = Arrivals(self, lanes)
-        self._merger = Merger(self, codecs, self._arrivals)
+        self._threads = Threads()
+        self._arrivals = make_arrivals(self, codecs, lanes, self._threads)
+        self._merger = Merger(self, codecs, self._arrivals, self._threads)
         self._seeding = Seeding(self.store, functools.partial(send_model, self))
         self._handshake = Handshake(self, library)
         self._moved: asyncio.Future[None] | None = None  # made by who waits for a version
@@ -130,6 +132,7 @@ class Service:
                 for peer in list(self.peers):
                     await peer.connection.close()
             finally:
+                self._threads.close()
                 self._arrivals.close()
                 self._merger.close()
                 self.store.close()
@@ -204,7 +207,7 @@ class Service:
 
     def make_peer(self) -> Peer:
         """Return the receiver of a new connection."""
-        return Peer(self, self.pool)
+        return Peer(self, self.pool, part=self._arrivals.part)
 
     def adopt(self, peer: Peer) -> None:
         """Take a new connection in, or turn it away at the end."""

@@ -13,13 +13,12 @@ from aiops.codec.base import Codec
 from aiops.errors import NotFinite, Refused, UnknownKey
 from aiops.merge.base import Rules, Selection
 from aiops.policy.base import Place
-from aiops.server.draft import BucketDraft
 from aiops.server.history import History
 from aiops.server.peer import Reply
 from aiops.server.reply import add_change, add_values
 from aiops.server.ruled import RuledShard
 from aiops.server.ruled_job import RuledJob
-from aiops.server.shard import MergeJob, Origin, Part, Shard
+from aiops.server.shard import Draft, MergeJob, Origin, Part, Shard
 from aiops.server.table import build_table
 from aiops.types import Key, ShardId, TensorSpec, Version, WorkerId
 from aiops.wire.session import Session
@@ -45,6 +44,7 @@ class Store:
         table: The agreed key table; None until the tensors are known.
         shards: The partitions; empty until there is a table.
         seeded: Whether there are parameters.
+        down: How :meth:`change` is coded, which there is besides the model once a round is closed; None for none.
         history: Snapshots that somebody may still push from; None where no rule looks at them.
         closed: Whether they are gone again.
     """
@@ -71,7 +71,7 @@ class Store:
         self._place = place
         self._fragments = fragments
         self._rules = rules
-        self._down = down
+        self.down = down
         compensates = rules is not None and rules.compensation is not None
         self.history = History(self._newest) if compensates else None
         self._merging = False
@@ -109,7 +109,7 @@ class Store:
     def _shard(self, number: ShardId, sizes: Mapping[Key, int], averaged: frozenset[Key]) -> Shard:
         if self._rules is None:
             return Shard(number, sizes, self._pool, averaged)
-        return RuledShard(number, sizes, self._pool, averaged, rules=self._rules, down=self._down)
+        return RuledShard(number, sizes, self._pool, averaged, rules=self._rules, down=self.down)
 
     def forget(self) -> None:
         """Drop a table that nobody seeded."""
@@ -136,11 +136,6 @@ class Store:
             raise UnknownKey("the server has no parameters yet: call init first")
         return self.table
 
-    @property
-    def codes(self) -> bool:
-        """Whether there is a :meth:`change` besides the model, once a round is closed."""
-        return self._down is not None
-
     def model(
         self, session: Session, request: int, version: Version, keys: range | None = None
     ) -> Reply:
@@ -154,19 +149,25 @@ class Store:
 
     def change(self, session: Session, request: int, version: Version) -> Reply:
         """Return the TENSOR frames of what the newest round has changed; of running statistics, the values."""
-        table, codec = self.require(), self._down
-        assert codec is not None
         reply = Reply([])
         for shard in self.shards:
-            assert isinstance(shard, RuledShard)
-            assert shard.downlink is not None
             for key in shard.keys:
-                if table.buckets[key].averaged:
-                    add_values(reply, shard.lend(key), key, session, request, version)
-                    continue
-                payload = shard.downlink.payload(key)
-                add_change(reply, payload, codec, key, session, request, version)
+                self.add_change(reply, key, session, request, version)
         return reply
+
+    def add_change(
+        self, reply: Reply, key: Key, session: Session, request: int, version: Version
+    ) -> None:
+        """Add what the newest round has changed in a bucket to a reply; of running statistics, the values."""
+        bucket = self.require().buckets[key]
+        shard = self.shards[bucket.shard]
+        if bucket.averaged:
+            add_values(reply, shard.lend(key), key, session, request, version)
+            return
+        assert isinstance(shard, RuledShard)
+        assert shard.downlink is not None
+        payload = shard.downlink.payload(key)
+        add_change(reply, payload, shard.downlink.codec, key, session, request, version)
 
     def vector(self) -> NDArray[np.float32]:
         """Return a copy of all parameters as one flat vector."""
@@ -188,7 +189,7 @@ class Store:
         pushes: Sequence[Mapping[Key, Part]],
         weights: Sequence[float],
         gain: float,
-        drafts: Mapping[Key, BucketDraft],
+        drafts: Mapping[Key, Draft],
         origins: Sequence[Origin] = (),
     ) -> list[tuple[Shard, MergeJob]]:
         """Take the memory for a merge in every shard, and the drafts' for what they hold."""

@@ -15,6 +15,10 @@ from aiops.wire.frame import Kind
 from aiops.wire.table import Table
 
 MINOR = 0
+
+# Features of a server: it wants the buckets of every push in key order, since one is of use when all workers' are here.
+IN_ORDER = 1
+
 MAX_COUNT = 2**63 - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]

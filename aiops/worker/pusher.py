@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from aiops.codec.base import DENSE, Codec, Residual
 from aiops.errors import Busy, ConnectionLost, LocalProtocolError, NotFinite, ShapeMismatch
-from aiops.wire.message import Push
+from aiops.wire.message import IN_ORDER, Push
 from aiops.wire.table import Table
 from aiops.worker.bucket import check_finite, check_out, check_vector
 from aiops.worker.fragment import Fragment, FragmentRequest
@@ -96,7 +96,8 @@ class Pusher:
 
     def agree(self, table: Table) -> None:
         """Begin with fresh residuals for the buckets of this table."""
-        self._first = first_key(table, self._link.greeting.worker)
+        greeting = self._link.greeting
+        self._first = 0 if greeting.features & IN_ORDER else first_key(table, greeting.worker)
         self._spares = {}
         self._left = _Left(
             {

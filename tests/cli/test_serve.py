@@ -118,6 +118,19 @@ async def test_options_reach_the_server_and_parameters_go_in_and_out(tmp_path, l
 
 
 @pytest.mark.timeout(60)
+async def test_a_server_streams_chunks_of_the_size_it_is_told():
+    arguments = ["serve", "--port", "0", "--stream-bytes", "64", "--work", "fixed:1"]
+    async with Child("aiops", arguments, name="server") as server:
+        url = (await server.hear(20)).decode()
+        async with connect(url) as ps:
+            await ps.init({"w": np.zeros(80, np.float32)})
+            assert [bucket.size for bucket in ps.table.buckets] == [16] * 5
+            params = await ps.sync({"w": np.arange(80, dtype=np.float32)})
+            np.testing.assert_array_equal(params["w"], np.arange(80))
+            assert (await ps.status())["counters"]["chunks_ahead"] == 4
+
+
+@pytest.mark.timeout(60)
 @pytest.mark.skipif(not AVAILABLE, reason="Linux only")
 @pytest.mark.parametrize(
     ("option", "kind"), [((), ShmConnection), (("--no-shared-memory",), TcpConnection)]

@@ -9,6 +9,7 @@ from aiops.policy.combination import (
     check_drift,
     check_fold,
     check_members,
+    check_streaming,
     check_weights,
     check_work,
 )
@@ -215,6 +216,13 @@ def test_a_users_own_policies_are_only_asked_what_their_doors_answer():
     check_weights(parse_sync("bulk"), Own())
     check_work(Own(), Own(), merge="carry", bootstrap="authors")
     check_work(parse_sync("ssp:2"), Own(), merge="reset", bootstrap="fixed")
+
+
+def test_streaming_needs_a_round_whose_pushes_are_known_beforehand():
+    check_streaming(parse_sync("bulk"))
+    for text in ("asynchronous", "ssp:2"):
+        with pytest.raises(ConfigError, match="stream_bytes sends chunks back before a push is"):
+            check_streaming(parse_sync(text))
 
 
 DRIFT = {"merge": "partial", "beta": 0.5, "bootstrap": "fixed"}
