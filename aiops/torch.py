@@ -150,6 +150,7 @@ def attach(
     connect_timeout_s: float = 10.0,
     give_up_s: float = 600.0,
     tls: Tls | ssl.SSLContext | None = None,
+    n_data: int = 0,
 ) -> Link:
     """Connect a module to a parameter server and load the server's parameters into it.
 
@@ -177,6 +178,7 @@ def attach(
         connect_timeout_s: How long to wait for a server.
         give_up_s: How long a lost connection is tried to be replaced before :meth:`Link.step` raises.
         tls: Certificates, for ``aiops+tls://``; see :func:`aiops.connect`.
+        n_data: Training samples that this worker has, such as ``len(dataset)``, for weights ``by_data``.
 
     Returns:
         The link: call ``link.step(n_samples=len(batch))`` after every ``optimizer.step()``, and ``link.close()``, or
@@ -194,7 +196,12 @@ def attach(
         rule = Rule(rule_name, shares.get("alpha", alpha), shares.get("beta", beta))
     tensors = _tensors(module, optimizer, buffers=buffers)
     client = connect(
-        url, name=name, connect_timeout_s=connect_timeout_s, give_up_s=give_up_s, tls=tls
+        url,
+        name=name,
+        connect_timeout_s=connect_timeout_s,
+        give_up_s=give_up_s,
+        tls=tls,
+        n_data=n_data,
     )
     return Link(module, tensors, client, rule=rule, optimizer=optimizer)
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1] / "aiops"
 FLOORS = {
     **dict.fromkeys(["errors", "types", "trace"], 0),
     **dict.fromkeys(["buffers", "kernels", "policy", "url"], 1),
-    **dict.fromkeys(["wire", "codec"], 2),
+    **dict.fromkeys(["wire", "codec", "merge"], 2),
     **dict.fromkeys(["transport", "config"], 3),
     **dict.fromkeys(["server", "worker", "collective", "stream"], 4),
     **dict.fromkeys(["api", "observe", "data"], 5),
@@ -30,7 +30,7 @@ FLOORS = {
 FACE = "__init__"  # aiops/__init__.py stands between floors 5 and 6
 TOP = 6
 
-SANS_IO = {"buffers", "kernels", "policy", "wire", "codec"}
+SANS_IO = {"buffers", "kernels", "policy", "wire", "codec", "merge"}
 IO_MODULES = {
     "asyncio", "concurrent", "multiprocessing", "queue", "random", "select", "selectors", "signal", "socket", "ssl",
     "subprocess", "_thread", "threading", "time", "uvloop",
@@ -209,7 +209,7 @@ def policies_and_codecs_come_in(source: Source) -> Findings:
         return
     for imported in source.imports:
         there = _room_of(imported)
-        if there in {"policy", "codec"} and not f"{imported.name}.".startswith(
+        if there in {"policy", "codec", "merge"} and not f"{imported.name}.".startswith(
             f"aiops.{there}.base."
         ):
             yield (
@@ -423,12 +423,15 @@ FUTURE = "from __future__ import annotations\n"
         ("transport/tcp.py", "from aiops.codec import base", "transport moves bytes"),
         ("server/engine.py", "from aiops.policy.sync import BulkSync", "aiops.policy.base only"),
         ("server/engine.py", "from aiops.policy import BulkSync", "aiops.policy.base only"),
+        ("server/store.py", "from aiops.merge.krum import Krum", "aiops.merge.base only"),
+        ("server/store.py", "from aiops.merge import base, table", "aiops.merge.base only"),
+        ("merge/krum.py", "from aiops.codec.base import Codec", "rooms on one floor"),
         ("worker/client.py", "import aiops.codec.topk", "aiops.codec.base only"),
         ("worker/client.py", "from aiops.codec import topk", "aiops.codec.base only"),
         ("worker/client.py", "from aiops.codec.baseline import X", "aiops.codec.base only"),
         *(
             (f"{room}/a.py", f"import {module}", f"{room} is sans-IO: no {module}")
-            for room in ("kernels", "policy", "buffers", "wire", "codec")
+            for room in ("kernels", "policy", "buffers", "wire", "codec", "merge")
             for module in (
                 "asyncio",
                 "socket",
@@ -508,6 +511,8 @@ def test_a_finding_names_file_line_and_rule():
         ("transport/tcp.py", "import asyncio, ssl\nfrom aiops.wire.frame import Frame"),
         ("server/engine.py", "from aiops.policy.base import SyncPolicy"),
         ("server/engine.py", "from aiops.policy import base"),
+        ("server/store.py", "from aiops.merge.base import Rules"),
+        ("merge/combination.py", "from aiops.policy.weight import Uniform"),
         ("worker/overlap.py", "import asyncio\nasync def f(group):\n    group.create_task(g())"),
         ("worker/client.py", "def f():\n    evaluate()\n    self.eval()"),
         ("api.py", "from aiops.server.service import Service\nfrom aiops.worker.client import C"),

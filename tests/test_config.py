@@ -26,7 +26,7 @@ from aiops.errors import ConfigError
 from aiops.policy.dssp import dssp
 from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 from aiops.policy.weight import by_samples, by_staleness, by_steps, product, uniform
-from aiops.policy.work import fixed, until_model
+from aiops.policy.work import fixed, fragments, until_model
 
 MIB = 1024 * 1024
 
@@ -53,7 +53,8 @@ def test_the_default_limits():
 def test_every_preset_makes_a_server(name):
     config = ServerConfig.parse(**preset(name))
     assert pickle.loads(pickle.dumps(config)) == config
-    assert config.work.overlap == name.startswith("nbsync")
+    overlapped = name.startswith("nbsync") or name in ("streaming-diloco", "eager")
+    assert config.work.overlap == overlapped
 
 
 @pytest.mark.parametrize(
@@ -101,6 +102,10 @@ def test_every_preset_makes_a_server(name):
         ({"token": "s3cret"}, {"token": "s3cret"}),
         ({"proximal": 0.01}, {"proximal": 0.01}),
         (
+            {"work": "fragments:4,100,5", "merge": "mix:0.25"},
+            {"work": fragments(4, 100, 5), "merge": "mix", "alpha": 0.25},
+        ),
+        (
             {"drift": "infer", "weights": "by_steps", "merge": "partial:0.5", "codec": "int8"},
             {"drift": "infer", "weights": by_steps(), "merge": "partial", "codec": int8()},
         ),
@@ -130,9 +135,31 @@ def test_good_specs(spec, settings):
         ({"merge": "partial:1.5"}, r"beta of merge 'partial' is 1.5, it must be in \[0, 1\]"),
         ({"merge": "partial:nan"}, "beta of merge 'partial' is nan"),
         ({"bootstrap": "author"}, "unknown bootstrap 'author', known are fixed, authors, did you"),
+        ({"work": "fragments:4,100,25"}, "fragments' delay is 25"),
+        ({"work": "fragments:4,100"}, "merge 'reset' is for models that come whole"),
+        (
+            {"work": "fragments:4,100", "merge": "mix", "proximal": 0.1},
+            "proximal is 0.1, which holds steps near the whole newest model",
+        ),
+        (
+            {"work": "fragments:4,100", "merge": "mix", "down": "fp16"},
+            "down 'fp16' tells what has changed in the whole model",
+        ),
+        (
+            {"work": "fragments:4,100", "merge": "mix", "codec": "topk_fp16:0.1"},
+            "codec 'topk_fp16:0.1' keeps what it does not send for the next push",
+        ),
         ({"proximal": -0.1}, "proximal is -0.1, it must be finite and >= 0"),
         ({"proximal": float("nan")}, "proximal is nan"),
         ({"drift": "send"}, "unknown drift 'send', known are off, infer"),
+        (
+            {"drift": "infer", "weights": "by_steps", "work": "fixed:2", "optimizer": "adam"},
+            "optimizer 'adam:.*' makes another one of it: use aggregation mean and optimizer sgd",
+        ),
+        (
+            {"drift": "infer", "weights": "by_steps", "work": "fixed:2", "down": "topk:0.1"},
+            "codec 'topk:0.1' sends a few values late",
+        ),
         (
             {"drift": "infer"},
             "weights BySamples.* count fast workers' steps for more: use by_steps",
@@ -157,6 +184,19 @@ def test_good_specs(spec, settings):
         ({"min_workers": 5, "max_members": 4}, "max_members is 4, it must be >= min_workers = 5"),
         ({"bucket_bytes": 3}, "bucket_bytes is 3, it must be a whole number >= 4"),
         ({"bucket_bytes": 6}, "bucket_bytes is 6, it must be a multiple of 4"),
+        ({"stream_bytes": 0}, "stream_bytes is 0, it must be a whole number >= 4"),
+        ({"stream_bytes": 18}, "stream_bytes is 18, it must be a multiple of 4"),
+        ({"stream_bytes": 64.0}, "stream_bytes is 64.0, it must be a whole number"),
+        (
+            {"stream_bytes": 64, "sync": "asynchronous"},
+            r"with sync Asynchronous\(\) another push may become a version first: use sync bulk",
+        ),
+        ({"stream_bytes": 64, "sync": "ssp:3"}, "use sync bulk, or leave stream_bytes out"),
+        ({"stream_bytes": 64, "sync": "buffered:2"}, "use sync bulk, or leave stream_bytes out"),
+        (
+            {"stream_bytes": 64, "aggregation": "krum:1,1", "min_workers": 5},
+            "chooses between whole pushes, .* use aggregation median or trimmed_mean, or leave",
+        ),
         ({"max_frame_bytes": 65535}, "max_frame_bytes is 65535, it must be .* >= 65536"),
         (
             {"bucket_bytes": MIB, "max_frame_bytes": MIB - 1},
@@ -287,11 +327,21 @@ def test_a_worker_rebuilds_the_codec_from_its_name(text, codec):
 
 def test_the_name_tables():
     assert list(SYNC) == ["bulk", "asynchronous", "ssp", "buffered", "dssp"]
-    assert list(WORK) == ["fixed", "until_model", "fill_the_sync", "esync", "esync_prototype"]
+    assert list(WORK) == [
+        *["fixed", "until_model", "fill_the_sync", "esync", "esync_prototype", "fragments"],
+    ]
     assert list(CODEC) == [
         *["dense", "fp16", "bf16", "int8", "topk"],
         *["topk_fp32", "topk_fp16", "topk_bf16", "topk_int8"],
     ]
     assert set(WEIGHTS) == {
-        "uniform", "by_samples", "by_steps", "constant", "by_staleness", "hinge",
+        "uniform", "by_samples", "by_data", "by_steps", "constant", "by_staleness", "hinge",
     }  # fmt: skip
+
+
+def test_chunks_that_are_streamed_are_no_larger_than_buckets_and_the_other_way_round():
+    assert ServerConfig().chunk_bytes == 64 * MIB
+    assert ServerConfig(stream_bytes=4096).chunk_bytes == 4096
+    assert ServerConfig(stream_bytes=4096, bucket_bytes=64).chunk_bytes == 64
+    # Frames are as large as chunks, not as buckets could be.
+    assert ServerConfig(stream_bytes=4096, bucket_bytes=MIB, max_frame_bytes=65536)

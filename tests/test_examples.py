@@ -4,8 +4,12 @@ import asyncio
 import importlib.util
 import pathlib
 
+import msgspec
 import pytest
 
+from aiops.lab import virtual
+from aiops.lab.problem import Problem
+from aiops.lab.scenario import read
 from aiops.sim.virtual import VirtualLoop
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
@@ -24,6 +28,18 @@ def test_every_example_is_tested():
         "overlap",
         "three_lines",
     }
+
+
+def test_the_labs_scenario_learns_with_every_method():
+    scenario = read(EXAMPLES / "lab" / "wan.toml")
+    assert len(scenario.changes) == 2
+    short = msgspec.structs.replace(scenario, budget_s=10.0)
+    problem = Problem(short)
+    for method in short.chosen:
+        assert len(list(method.points())) > 2
+        record = virtual.run(short, method, 0, problem=problem)
+        # Chance is 0.1.
+        assert record.best_accuracy > 0.25
 
 
 async def test_two_workers_that_disagree_meet_in_the_middle():

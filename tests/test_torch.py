@@ -88,6 +88,24 @@ def flat(model):
     return torch.cat([t.detach().double().flatten() for t in model.state_dict().values()])
 
 
+@pytest.mark.parametrize("work", ["until_model", "fixed:3"])
+def test_models_are_streamed_to_attached_modules_too(serving, work):
+    server = serving(work=work, min_workers=2, stream_bytes=64, rounds=3)
+    models = [net(i) for i in range(2)]
+
+    def worker(model):
+        optimizer = sgd(model)
+        with aiops.torch.attach(model, optimizer, server.url) as link:
+            while not link.done:
+                steps(model, optimizer, link, 1)
+
+    together(*(lambda model=model: worker(model) for model in models))
+    assert server.version == 3
+    assert server.status()["counters"]["chunks_ahead"] > 0
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_three_lines_train_two_workers_and_nobody_waits(serving):
     server = serving(work="until_model", min_workers=2)
     losses, meters = {}, {}
@@ -406,6 +424,34 @@ def test_blocking_statistics_are_the_mean_over_the_workers(serving):
     together(lambda: worker(0), lambda: worker(1))
     # server_lr scales what is learned and what is measured alike: half way from 1 to 3.
     assert server.params()["1.running_var"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    "spec", [{"work": "fixed:2", "sync": "bulk:0"}, {"work": "until_model:1,3"}], ids=str
+)
+def test_a_compressed_downlink_changes_nothing_for_the_loop(serving, spec):
+    server = serving(down="topk:0.2", codec="topk:0.2", min_workers=2, **spec)
+    models = [net(i) for i in range(2)]
+
+    def worker(model, seed):
+        optimizer = sgd(model)
+        with aiops.torch.attach(model, optimizer, server.url) as link:
+            steps(model, optimizer, link, 12, seed=seed)
+
+    together(*(lambda m=m, i=i: worker(m, i) for i, m in enumerate(models)))
+    assert server.version >= 4
+    status = server.status()["counters"]
+    assert status["pushes_merged"] >= 8
+    # Whoever left last has the server's final model, which is what the answers added up to.
+    final = server.params()
+    assert any(
+        all(
+            torch.equal(tensor, torch.from_numpy(final[name]).reshape(tensor.shape))
+            for name, tensor in model.state_dict().items()
+            if name in final
+        )
+        for model in models
+    )
 
 
 def test_a_refused_push_is_told_once_and_training_goes_on_from_the_servers_model(serving):

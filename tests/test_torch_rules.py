@@ -95,7 +95,7 @@ def test_two_skewed_workers_find_the_optimum_of_both_where_their_drift_is_correc
 
 def test_what_a_half_precision_module_rounds_away_is_not_corrected(serving):
     server = serving(work="fixed:8", sync="bulk:0", weights="by_steps", drift="infer")
-    with pytest.raises(ConfigError, match="drift 'infer' adds to the parameters what 16-bit"):
+    with pytest.raises(ConfigError, match="drift correction adds to the parameters what 16-bit"):
         attach(Well().to(torch.bfloat16), server)
 
 
@@ -169,3 +169,59 @@ def test_a_loop_that_adds_no_proximal_term_is_refused_by_a_server_that_has_one(s
         ConfigError, match=r"a proximal term of 0\.5, which this training loop does"
     ):
         Link(client, specs, gather=lambda flat: flat.fill(0), scatter=lambda flat: None)
+
+
+@pytest.mark.parametrize("delay", [0, 3])
+def test_a_model_in_fragments_trains_two_workers_to_the_optimum_of_both(serving, delay):
+    server = serving(
+        sync="bulk:0",
+        weights="uniform",
+        work=f"fragments:2,8,{delay}",
+        merge="mix:0.5",
+        bucket_bytes=16,
+        min_workers=2,
+        rounds=80,
+    )
+    models, links = [Well(1.0), Well(-2.0)], [None, None]
+
+    def worker(i):
+        with attach(models[i], server) as links[i]:
+            # Seven parameters make four buckets and two statistics one; the last fragment has three of them.
+            while not links[i].done:
+                train(models[i], links[i], 1)
+
+    together(lambda: worker(0), lambda: worker(1))
+    assert server.version == 80
+    params = server.params()
+    for name in "wb":
+        assert params[name].flatten() == pytest.approx(-0.5, abs=1e-3)
+        # At the end all hold the global model, every fragment of it.
+        for model in models:
+            assert (dict(model.named_parameters())[name].detach().numpy() == params[name]).all()
+    for link in links:
+        assert link.meter.rounds == 80
+        assert link._machine.restarts == 0
+        # Who pushes without delay waits for the answer.
+        assert delay or link.meter.waits > 0
+
+
+def test_a_worker_leaves_a_model_in_fragments_with_the_newest_one(serving):
+    server = serving(work="fragments:2,4,1", merge="mix", bucket_bytes=16)
+    model = Well(1.0)
+    with attach(model, server) as link:
+        train(model, link, 11)
+    # Five pushes; what was done since stays behind.
+    assert server.version == 5
+    assert (model.w.detach().numpy() == server.params()["w"]).all()
+    assert link.version >= 4
+
+
+def test_a_model_in_fragments_takes_no_half_precision_and_no_other_merge_rule(serving):
+    spec = {"work": "fragments:2,4,1", "merge": "mix", "bucket_bytes": 16}
+    with pytest.raises(ConfigError, match="fragments would push what they round: train in float32"):
+        attach(Well().to(torch.bfloat16), serving(**spec))
+    server = serving(**spec)
+    with pytest.raises(ConfigError, match="merge is 'reset', a model in fragments is merged by"):
+        attach(Well(), server, merge="reset")
+    with attach(Well(), server, merge="mix:0.25") as link:
+        assert link._machine._alpha == 0.25

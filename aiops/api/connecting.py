@@ -18,6 +18,7 @@ from aiops.transport.congestion import check
 from aiops.transport.lane import Lane
 from aiops.url import parse_url
 from aiops.worker.client import Client
+from aiops.worker.count import whole
 from aiops.worker.link import Dial, Identity, Link
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def connect(
     congestion: str | None = None,
     shared_memory: bool = True,
     tls: Tls | ssl.SSLContext | None = None,
+    n_data: int = 0,
 ) -> Client:
     """Return a client to be entered with ``async with``.
 
@@ -52,11 +54,15 @@ def connect(
             and TLS is not asked for; silently, TCP is what remains.
         tls: For ``aiops+tls://``: which authorities to trust instead of the system's, and the certificate to show to
             a server that asks for one.
+        n_data: Training samples that this worker has, for weights ``by_data``; 0 does not say.
 
     Raises:
-        ConfigError: The URL or a certificate is wrong, or the system does not allow that congestion control; no
-            connection was tried.
+        ConfigError: The URL, a certificate or ``n_data`` is wrong, or the system does not allow that congestion
+            control; no connection was tried.
     """
+    size = whole(n_data)
+    if size is None:
+        raise ConfigError(f"n_data is {n_data!r}, it must be a whole number >= 0")
     if congestion is not None:
         check(congestion)
     endpoints = parse_url(url)
@@ -78,7 +84,7 @@ def connect(
             connect_timeout_s=min(10.0, connect_timeout_s),
         )
 
-    return connect_over(
+    client = connect_over(
         dial,
         token=endpoints[0].token,
         name=name,
@@ -87,6 +93,8 @@ def connect(
         give_up_s=give_up_s,
         lanes=lanes,
     )
+    client.n_data = size
+    return client
 
 
 def _context(tls: Tls | ssl.SSLContext | None, *, wanted: bool) -> ssl.SSLContext | None:

@@ -15,6 +15,7 @@ import click
 from aiops import __version__
 from aiops.cli.bench import bench
 from aiops.cli.demo import demo
+from aiops.cli.lab import lab
 from aiops.cli.pull import pull
 from aiops.cli.run import TargetMissed
 from aiops.cli.serve import serve
@@ -42,7 +43,7 @@ def cli(verbose: int, quiet: bool) -> None:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
-for verb in (serve, status, pull, demo, bench):
+for verb in (serve, status, pull, demo, bench, lab):
     cli.add_command(verb)
 
 
@@ -63,8 +64,10 @@ def exit_code(command: click.Command, arguments: Sequence[str] | None, *, name: 
         arguments: What stands behind its name; the process's own if None.
         name: What it is called.
     """
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        code = command.main(arguments, prog_name=name, standalone_mode=False)
+        # A campaign notes what was asked for.
+        code = command.main(words, prog_name=name, standalone_mode=False, obj=words)
     except click.ClickException as error:
         error.show()
         return error.exit_code

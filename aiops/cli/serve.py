@@ -76,7 +76,8 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
 )
 @click.option(
     "--work",
-    help="Local steps between pushes: until_model:1,50 or fill_the_sync:8 (overlap), fixed:10 or esync:4.",
+    help="Local steps between pushes: until_model:1,50 or fill_the_sync:8 (overlap), fixed:10, esync:4, "
+    "fragments:4,100,5.",
 )
 @click.option(
     "--codec", help=f"How updates travel: {', '.join(CODEC)}; topk with a density, topk:0.01."
@@ -95,6 +96,20 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
     help="Add a bulk round's pushes when it closes, or each as it comes, which needs no memory per worker.",
 )
 @click.option("--server-lr", type=float, help="What a merged update is multiplied by.")
+@click.option(
+    "--aggregation", help="What a round's pushes come to: mean, median, trimmed_mean:0.1, krum:1,2."
+)
+@click.option(
+    "--optimizer",
+    help="How that moves the parameters: sgd, momentum:1,0.9, nesterov:0.7,0.9, adam, yogi, adagrad.",
+)
+@click.option(
+    "--down", help="How what a round changes travels to the workers: dense, topk:0.01, any codec."
+)
+@click.option(
+    "--compensation",
+    help="What late pushes are corrected by: none, mixing, dcasgd:0.04,LR, dcasgd_adaptive:2,0.95,LR.",
+)
 @click.option("--shards", type=int, help="Partitions of the parameters.")
 @click.option(
     "--min-workers", type=int, help="No round closes before so many workers have pushed once."
@@ -106,6 +121,11 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
 @click.option("--idle-timeout-s", type=float, help="Longest transfer without progress, in seconds.")
 @click.option("--bucket-bytes", type=int, help="Largest bucket.")
 @click.option("--max-frame-bytes", type=int, help="Largest frame accepted.")
+@click.option(
+    "--stream-bytes",
+    type=int,
+    help="Send the model back in chunks of so many bytes while pushes still come; needs bulk.",
+)
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),

@@ -21,7 +21,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         scenario: What is run.
         method: One method.
         seed: One seed.
-        give_up_s: A shorter budget than the scenario's, in seconds; None is the scenario's.
+        give_up_s: When a run that has not come to its target ends, in seconds; None is at the scenario's budget.
     """
 
     scenario: Scenario

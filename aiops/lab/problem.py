@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ class Problem:
         self._x_test: Images = _flat(whole.x_test[: asked.n_test])
         self._y_test: Labels = whole.y_test[: asked.n_test]
         self.shares = datasets.partition(
-            self._y, scenario.workers.count, alpha=asked.alpha, seed=asked.split_seed
+            self._y, scenario.workers.count, alpha=asked.skew, seed=asked.split_seed
         )
         self.batch = asked.batch
         self.model = _model(scenario, self._x.shape[1], whole.n_classes)
@@ -51,13 +52,14 @@ class Problem:
         return Sampler(self._x, self._y, self.shares[worker], self.batch, rng)
 
     def evaluate(self, x: Vector) -> tuple[float, float]:
-        """Return accuracy and mean loss on the test samples."""
+        """Return accuracy and mean loss on the test samples; the loss is the largest float where it is beyond that."""
         scores = self.model.scores(x, self._x_test)
         accuracy = float(np.mean(scores.argmax(axis=1) == self._y_test))
         top = scores.max(axis=1)
         log_sum = top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
         loss = float(np.mean(log_sum - scores[np.arange(len(scores)), self._y_test]))
-        return accuracy, loss
+        # JSON has no word for infinity.
+        return accuracy, loss if np.isfinite(loss) else sys.float_info.max
 
 
 class Sampler:

@@ -249,9 +249,9 @@ def _congestion(scenario: Scenario) -> str | None:
     names = {scenario.link_of(worker).congestion for worker in range(scenario.workers.count)}
     if len(names) > 1:
         raise ConfigError(
-            f"links have {', '.join(sorted(names))}, one run has one congestion control"
+            f"links have {', '.join(map(repr, sorted(names)))}, one run has one congestion control"
         )
-    return names.pop()
+    return names.pop() or None
 
 
 def _spec(scenario: Scenario, worker: int) -> LinkSpec:

@@ -86,6 +86,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         wires: What each link was like.
         rejected: Why the run does not count, one sentence each; empty when it is valid.
         took_s: How long it took to compute, on the wall.
+        failed: Why training ended before its time, in a sentence; empty where it did not.
     """
 
     scenario: str
@@ -104,6 +105,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     wires: tuple[Wire, ...] = ()
     rejected: tuple[str, ...] = ()
     took_s: float = 0.0
+    failed: str = ""
 
     @property
     def final_accuracy(self) -> float:
@@ -146,10 +148,16 @@ class Curve:
         self.reached: Point | None = None
         self._target = target
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the last version is at the target and the next one may confirm it."""
+        return self.reached is None and bool(self.points) and self._is_there(self.points[-1])
+
+    def _is_there(self, point: Point) -> bool:
+        return point.accuracy >= self._target
+
     def add(self, point: Point) -> None:
         """Take in the evaluation of a newer version."""
-        last = self.points[-1] if self.points else None
+        if self.is_waiting and self._is_there(point):
+            self.reached = self.points[-1]
         self.points.append(point)
-        if self.reached is None and last is not None:
-            confirmed = last.accuracy >= self._target and point.accuracy >= self._target
-            self.reached = last if confirmed else None

@@ -25,7 +25,13 @@ Index = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of a scenario's tables: a key that is not known is an error."""
+    """Base of a scenario's tables: a key that is not known is an error, and so is a number that is none."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"{name} is {value}, it must be a finite number")
 
 
 class Data(_Table, frozen=True):
@@ -35,7 +41,7 @@ class Data(_Table, frozen=True):
         name: Data set, see :mod:`aiops.data`.
         n_train: Training samples, the first ones; None takes all.
         n_test: Test samples, the first ones; None takes all.
-        alpha: Dirichlet concentration of the label skew; None deals the samples out evenly (IID).
+        alpha: Dirichlet concentration of the label skew; "iid" or None deals the samples out evenly.
         split_seed: Seed of the partition, which stays the same for every seed and method.
         batch: Samples per local step.
     """
@@ -43,9 +49,14 @@ class Data(_Table, frozen=True):
     name: str = "fashion-mnist"
     n_train: Count | None = None
     n_test: Count | None = None
-    alpha: Positive | None = 0.3
-    split_seed: int = 0
+    alpha: Positive | Literal["iid"] | None = 0.3
+    split_seed: Index = 0
     batch: Count = 32
+
+    @property
+    def skew(self) -> float | None:
+        """The concentration; None for an even deal."""
+        return None if self.alpha == "iid" else self.alpha
 
 
 class Model(_Table, frozen=True):
@@ -83,9 +94,9 @@ class Link(_Table, frozen=True):
         up_mbit: Rate towards the server in Mbit/s, packet headers included.
         down_mbit: Rate from the server; the same as up unless given.
         delay_ms: One-way delay.
-        jitter_ms: Standard deviation of the delay; packets stay in order.
+        jitter_ms: The delay is up to so much shorter or longer, uniformly, and at most doubled; packets stay in order.
         loss: Share of packets that are lost; real lab only.
-        congestion: TCP congestion control; real lab only.
+        congestion: TCP congestion control; "" is the system's. Real lab only.
     """
 
     up_mbit: Positive = 20.0
@@ -94,6 +105,13 @@ class Link(_Table, frozen=True):
     jitter_ms: Nonnegative = 0.0
     loss: Share = 0.0
     congestion: str = "bbr"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.jitter_ms > self.delay_ms:
+            raise ConfigError(
+                f"jitter_ms is {self.jitter_ms:g}, it must be at most delay_ms, {self.delay_ms:g}"
+            )
 
     @property
     def rates_mbit(self) -> tuple[float, float]:
@@ -111,7 +129,7 @@ class Change(_Table, frozen=True):
         up_mbit: Rate towards the server from then on.
         down_mbit: Rate from the server from then on.
         delay_ms: One-way delay from then on.
-        jitter_ms: Deviation of the delay from then on.
+        jitter_ms: By how much the delay varies from then on.
         loss: Loss from then on.
     """
 
@@ -123,6 +141,14 @@ class Change(_Table, frozen=True):
     delay_ms: Nonnegative | None = None
     jitter_ms: Nonnegative | None = None
     loss: Share | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        effects = set(self.__struct_fields__) - {"at_s", "workers"}
+        if all(getattr(self, name) is None for name in effects):
+            raise ConfigError(
+                f"change at {self.at_s:g} s changes nothing, it may set {', '.join(sorted(effects))}"
+            )
 
     def applies_to(self, worker: int) -> bool:
         """Return whether it is about this worker."""
@@ -149,7 +175,7 @@ class Scenario(_Table, frozen=True):
     """
 
     name: str = "scenario"
-    seeds: tuple[int, ...] = (0,)
+    seeds: tuple[Index, ...] = (0,)
     target: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.8
     budget_s: Positive = 60.0
     eval_s: Positive = 0.5
@@ -163,29 +189,38 @@ class Scenario(_Table, frozen=True):
     methods: tuple[str | Method, ...] = ("fedavg", "nbsync")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_workers()
+        for one, other in itertools.pairwise(change.at_s for change in self.changes):
+            if other < one:
+                raise ConfigError(
+                    f"change at {other:g} s stands behind one at {one:g} s, they must be in order of time"
+                )
+        if self.eval_s > self.budget_s:
+            raise ConfigError(f"eval_s is {self.eval_s:g}, budget_s only {self.budget_s:g}")
+        if not self.seeds or not self.methods:
+            raise ConfigError("a scenario needs at least one seed and one method")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ConfigError(
+                f"seed {_twice(self.seeds)} stands there twice, it gives the same run"
+            )
+        labels = [method.label for method in self.chosen]
+        if len(set(labels)) < len(labels):
+            raise ConfigError(f"two methods are called {_twice(labels)!r}, rename one of them")
+
+    def _check_workers(self) -> None:
         count = self.workers.count
         if len(self.workers.slowdown) > count:
             raise ConfigError(
                 f"slowdown names {len(self.workers.slowdown)} workers, there are {count}"
             )
-        strangers = [name for name in self.links if not (name.isdecimal() and int(name) < count)]
+        known = {str(worker) for worker in range(count)}
+        strangers = [name for name in self.links if name not in known]
         strangers += [str(w) for change in self.changes for w in change.workers if w >= count]
         if strangers:
             raise ConfigError(
                 f"worker {strangers[0]!r} has a link or a change, workers are 0 to {count - 1}"
             )
-        for one, other in itertools.pairwise(self.changes):
-            if other.at_s < one.at_s:
-                raise ConfigError(
-                    f"change at {other.at_s:g} s stands behind one at {one.at_s:g} s, "
-                    "they must be in order of time"
-                )
-        if not self.seeds or not self.methods:
-            raise ConfigError("a scenario needs at least one seed and one method")
-        labels = [method.label for method in self.chosen]
-        if len(set(labels)) < len(labels):
-            twice = next(label for label in labels if labels.count(label) > 1)
-            raise ConfigError(f"two methods are called {twice!r}, give one of them another name")
 
     @property
     def chosen(self) -> tuple[Method, ...]:
@@ -212,6 +247,10 @@ class Scenario(_Table, frozen=True):
             + 2 * self.link_of(worker).delay_ms / 1e3
             for worker in range(self.workers.count)
         )
+
+
+def _twice(values: Sequence[object]) -> object:
+    return next(value for at, value in enumerate(values) if value in values[:at])
 
 
 # A full-size packet: 1448 bytes of payload cost 1514 on the line.
@@ -243,15 +282,19 @@ def only(scenario: Scenario, labels: Sequence[str]) -> Scenario:
     if not labels:
         return scenario
     by_label = {method.label: method for method in scenario.chosen}
-    for label in labels:
-        if label not in by_label:
-            known = ", ".join(by_label)
-            raise ConfigError(f"scenario {scenario.name!r} has no method {label!r}, only {known}")
+    for label in {*labels} - {*by_label}:
+        known = ", ".join(by_label)
+        raise ConfigError(f"scenario {scenario.name!r} has no method {label!r}, only {known}")
     return msgspec.structs.replace(scenario, methods=tuple(by_label[label] for label in labels))
 
 
 def speed_ratio(scenario: Scenario, n_values: int) -> float:
     """Return S/c: dense sync time over the fastest worker's step time."""
     fastest = min(scenario.slowdown_of(worker) for worker in range(scenario.workers.count))
-    assert math.isfinite(fastest)
     return scenario.sync_s(n_values) / (scenario.workers.step_s * fastest)
+
+
+def heterogeneity(scenario: Scenario) -> float:
+    """Return the slowest worker's step time over the fastest one's, at the start."""
+    factors = [scenario.slowdown_of(worker) for worker in range(scenario.workers.count)]
+    return max(factors) / min(factors)

@@ -115,6 +115,7 @@ class Trainee:
             start: Set when all may begin.
         """
         model = self.problem.model
+        ps.n_data = len(self.problem.shares[self.worker])
         snapshot = await ps.init_flat(
             model.specs, lambda _, flat: np.copyto(flat, model.initial(self.seed))
         )
@@ -138,7 +139,7 @@ class Trainee:
             return Step(n_samples=len(labels), loss=loss)
 
         run = overlapped if ps.policy.overlap else blocking
-        await run(ps, snapshot.flat, step, meter=meter)
+        await run(ps, snapshot.flat, step, meter=meter, lr=self.lr)
 
     def record(self, now: float) -> WorkerRecord:
         """Return what was measured up to ``now``, in seconds of the loop's clock."""

@@ -7,7 +7,9 @@ bit.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
+import random
 import time
 from collections.abc import Callable
 
@@ -15,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from aiops.errors import ConfigError
+from aiops.errors import ConfigError, NotFinite
 from aiops.lab.method import Method
 from aiops.lab.problem import Problem
 from aiops.lab.record import Curve, Point, Record, Wire
@@ -49,22 +51,24 @@ def run(
         seed: Seed of model and batches.
         problem: The scenario's problem, if it is at hand.
         tell: Hears of every evaluation.
-        give_up_s: A shorter budget than the scenario's, in seconds.
+        give_up_s: When to end a run that has not come to its target, in seconds; one that has may go on to confirm it.
 
     Raises:
         ConfigError: The scenario has what the virtual lab cannot do.
     """
-    _check(scenario)
+    check(scenario)
     problem = problem or Problem(scenario)
     loop = VirtualLoop()
-    budget_s = min(scenario.budget_s, give_up_s or scenario.budget_s)
+    patience_s = scenario.budget_s if give_up_s is None else give_up_s
     started = time.perf_counter()
 
     async def whole() -> Record:
-        return await _Run(scenario, method, seed, problem, tell, budget_s).run()
+        return await _Run(scenario, method, seed, problem, tell, patience_s).run()
 
     try:
-        record = loop.run_until_complete(whole())
+        # Numbers that grow beyond all bounds are the client's to find, with a sentence.
+        with np.errstate(over="ignore", invalid="ignore"):
+            record = loop.run_until_complete(whole())
     finally:
         loop.close()
     return msgspec.structs.replace(record, took_s=time.perf_counter() - started)
@@ -78,18 +82,19 @@ class _Run:
         seed: int,
         problem: Problem,
         tell: Tell | None,
-        budget_s: float,
+        patience_s: float,
     ) -> None:
         self._scenario, self._method, self._seed, self._problem = scenario, method, seed, problem
-        self._tell, self._budget_s = tell, budget_s
+        self._tell, self._patience_s = tell, patience_s
         n = scenario.workers.count
-        self._lines = [_lines(scenario.link_of(worker)) for worker in range(n)]
+        self._lines = [_lines(scenario.link_of(worker), worker, seed) for worker in range(n)]
         self._trainees = [
             Trainee(scenario, problem, worker, seed, method.lr) for worker in range(n)
         ]
         self._curve = Curve(scenario.target)
         self._ready: set[int] = set()
         self._start = asyncio.Event()
+        self._failed = ""
         self._loop = asyncio.get_running_loop()
         # What went over each worker's connections before training, both ways.
         self._before = [(0, 0)] * n
@@ -115,17 +120,23 @@ class _Run:
     async def _work(self, cluster: Cluster, trainee: Trainee) -> None:
         up, down = self._lines[trainee.worker]
         async with cluster.worker(name_of(trainee.worker), up=up, down=down) as ps:
-            await trainee.train(ps, lambda: self._begun(trainee.worker), self._start)
+            try:
+                await trainee.train(ps, lambda: self._begun(trainee.worker), self._start)
+            except NotFinite as error:
+                self._failed = f"training diverged: {error}"
 
     def _begun(self, worker: int) -> None:
         self._ready.add(worker)
         if len(self._ready) == len(self._trainees):
             self._start.set()
 
-    # Look at the model until the target is confirmed or the time is over.
+    # Look at the model until the target is confirmed, the time is over or training has diverged.
     async def _watch(self, cluster: Cluster, started: float) -> None:
-        version = 0
-        while (at := self._loop.time() - started) < self._budget_s:
+        version, every_s = 0, self._scenario.eval_s
+        for turn in itertools.count():
+            # Multiplied, not added up: the n-th look is where it is expected.
+            at = turn * every_s
+            await asyncio.sleep(max(0.0, started + at - self._loop.time()))
             if cluster.server.version > version:
                 version = cluster.server.version
                 accuracy, loss = self._problem.evaluate(cluster.server.service.store.vector())
@@ -135,7 +146,13 @@ class _Run:
                     self._tell(point)
                 if self._curve.reached is not None and self._scenario.stop_at_target:
                     return
-            await asyncio.sleep(self._scenario.eval_s)
+            if self._failed or at + every_s > self._limit_s:
+                return
+
+    @property
+    def _limit_s(self) -> float:
+        budget_s = self._scenario.budget_s
+        return budget_s if self._curve.is_waiting else min(budget_s, self._patience_s)
 
     async def _change(self, started: float) -> None:
         for change in self._scenario.changes:
@@ -180,6 +197,7 @@ class _Run:
             down_bytes=sum(down for _, down in moved),
             workers=tuple(trainee.record(now) for trainee in self._trainees),
             wires=tuple(_wire(self._scenario.link_of(t.worker)) for t in self._trainees),
+            failed=self._failed,
         )
 
 
@@ -188,7 +206,12 @@ def name_of(worker: int) -> str:
     return f"worker-{worker}"
 
 
-def _check(scenario: Scenario) -> None:
+def check(scenario: Scenario) -> None:
+    """Refuse what the virtual lab cannot do.
+
+    Raises:
+        ConfigError: The scenario has it.
+    """
     links = [scenario.link_of(worker) for worker in range(scenario.workers.count)]
     losses = [link.loss for link in links] + [change.loss or 0.0 for change in scenario.changes]
     if any(losses):
@@ -198,10 +221,17 @@ def _check(scenario: Scenario) -> None:
         )
 
 
-def _lines(link: LinkSpec) -> tuple[Link, Link]:
-    up, down = link.rates_mbit
-    delay_s = link.delay_ms / 1e3
-    return Link(delay_s, _payload_rate(up)), Link(delay_s, _payload_rate(down))
+def _lines(link: LinkSpec, worker: int, seed: int) -> tuple[Link, Link]:
+    up, down = (
+        Link(
+            delay_s=link.delay_ms / 1e3,
+            rate_bytes_s=_payload_rate(mbit),
+            jitter_s=link.jitter_ms / 1e3,
+            rng=random.Random(f"{way} {worker} {seed}"),
+        )
+        for way, mbit in zip(("up", "down"), link.rates_mbit, strict=True)
+    )
+    return up, down
 
 
 # Bytes of payload per second.
@@ -214,6 +244,8 @@ def _apply(change: Change, line: Link, mbit: float | None) -> None:
         line.rate_bytes_s = _payload_rate(mbit)
     if change.delay_ms is not None:
         line.delay_s = change.delay_ms / 1e3
+    if change.jitter_ms is not None:
+        line.jitter_s = change.jitter_ms / 1e3
 
 
 def _wire(link: LinkSpec) -> Wire:

@@ -26,6 +26,7 @@ class PushView(msgspec.Struct, frozen=True):
         n_steps: Local steps behind the push.
         loss: Mean training loss over those steps; NaN when the worker did not say.
         arrived: When the push was complete, in seconds of the loop's clock.
+        n_data: Training samples that the worker has at all; 0 when it did not say.
     """
 
     worker: WorkerId
@@ -35,6 +36,7 @@ class PushView(msgspec.Struct, frozen=True):
     n_steps: int
     loss: float
     arrived: float
+    n_data: int = 0
 
 
 class PushTimes(msgspec.Struct, frozen=True):

@@ -16,8 +16,8 @@ from aiops.policy.base import (
 )
 from aiops.policy.dssp import DynamicStaleSynchronous
 from aiops.policy.sync import Asynchronous, Buffered, Bulk, StaleSynchronous
-from aiops.policy.weight import ByStaleness, BySteps, Hinge, Normalized, Product
-from aiops.policy.work import FillTheSync, Fixed, UntilModel
+from aiops.policy.weight import ByData, ByStaleness, BySteps, Hinge, Normalized, Product
+from aiops.policy.work import FillTheSync, Fixed, Fragments, UntilModel
 from aiops.types import Version, WorkerId
 
 # Two workers that did the same; any share gives them a half each.
@@ -27,6 +27,7 @@ _TWINS = tuple(
         base=Version(0),
         staleness=0,
         n_samples=32,
+        n_data=32,
         n_steps=1,
         loss=1.0,
         arrived=0.0,
@@ -49,7 +50,7 @@ def check_weights(sync: SyncPolicy, weights: WeightRule) -> None:
                 what, or_else = ("buffer", "")
             raise ConfigError(
                 f"weights {weights!r} give two equal pushes of a {what} {total:g} in all, not 1: "
-                f"multiply one share (uniform, by_samples, by_steps) by factors{or_else}"
+                f"multiply one share (uniform, by_samples, by_data, by_steps) by factors{or_else}"
             )
     if isinstance(sync, Buffered) and _hides_staleness(weights):
         raise ConfigError(
@@ -58,6 +59,19 @@ def check_weights(sync: SyncPolicy, weights: WeightRule) -> None:
         )
     if isinstance(sync, Asynchronous | StaleSynchronous | DynamicStaleSynchronous):
         _check_single_pushes(weights)
+
+
+def check_streaming(sync: SyncPolicy) -> None:
+    """Refuse to send buckets back ahead of a round where it is not known beforehand what the round closes with.
+
+    Raises:
+        ConfigError: ``sync`` has no barrier.
+    """
+    if not sync.barrier:
+        raise ConfigError(
+            f"stream_bytes sends chunks back before a push is whole, and with sync {sync!r} another push may become a "
+            "version first: use sync bulk, or leave stream_bytes out"
+        )
 
 
 # Without rounds an update is one push, so whatever compares pushes gives it weight 1.
@@ -73,6 +87,11 @@ def _check_single_pushes(weights: WeightRule) -> None:
             "normalized makes the weight of a single push 1 whatever its staleness, and without "
             "bulk sync there is one push at a time: use the staleness rule without normalized"
         )
+
+
+def needs_data(weights: WeightRule) -> bool:
+    """Return whether a rule looks at how many training samples a worker has."""
+    return any(isinstance(rule, ByData) for rule in _walk(weights))
 
 
 def _hides_staleness(weights: WeightRule) -> bool:
@@ -103,7 +122,9 @@ def check_work(sync: SyncPolicy, work: WorkPolicy, *, merge: str, bootstrap: str
     Raises:
         ConfigError: They do not go together.
     """
-    if not work.overlap:
+    if isinstance(work, Fragments):
+        _check_fragments(sync, work, merge=merge, bootstrap=bootstrap)
+    elif not work.overlap:
         if merge != "reset":
             raise ConfigError(
                 f"merge {merge!r} keeps what a worker does while the model travels, and work {work!r} "
@@ -153,6 +174,23 @@ def check_members(sync: SyncPolicy, *, max_members: int) -> None:
         )
 
 
+def _check_fragments(sync: SyncPolicy, work: Fragments, *, merge: str, bootstrap: str) -> None:
+    if not sync.barrier:
+        raise ConfigError(
+            f"work {work!r} takes one fragment in a round, from all workers the same, and sync {sync!r} does not "
+            "wait for them all: use sync bulk"
+        )
+    if merge != "mix":
+        raise ConfigError(
+            f"merge {merge!r} is for models that come whole, and work {work!r} takes a fragment at a time: use "
+            "merge mix:0.5"
+        )
+    if bootstrap != "fixed":
+        raise ConfigError(
+            f"bootstrap {bootstrap!r} is about NBSync's first push, and work {work!r} has none: use bootstrap 'fixed'"
+        )
+
+
 def check_fold(sync: SyncPolicy, weights: WeightRule) -> None:
     """Refuse to add pushes to a round's sum as they come where there are no rounds, or weights are not known by then.
 
@@ -196,6 +234,11 @@ def check_drift(
             f"drift correction needs the mean progress per local step, and weights {weights!r} count fast "
             "workers' steps for more: use by_steps, or drift 'off'"
         )
+    if isinstance(work, Fragments):
+        raise ConfigError(
+            f"drift correction needs the whole model's change, and work {work!r} takes a fragment at a time: use "
+            "work until_model or fixed, or drift 'off'"
+        )
     if bootstrap != "fixed":
         raise ConfigError(
             f"bootstrap {bootstrap!r} pushes steps twice, which drift correction would take for progress: "
@@ -235,4 +278,17 @@ def _check_bound(name: str, bound: int, work: WorkPolicy) -> None:
         raise ConfigError(
             f"{name} is {bound} local steps and every push makes {work.steps}, so it would act "
             f"as 0: use a bound >= {work.steps}, or 0 for lock-step"
+        )
+
+
+def check_down(sync: SyncPolicy, down: str) -> None:
+    """Refuse a compressed downlink whose answers hardly anybody could use.
+
+    Raises:
+        ConfigError: Without full rounds every worker lacks other versions, and each would need residuals of its own.
+    """
+    if not sync.barrier:
+        raise ConfigError(
+            f"down codec {down!r} sends everybody what one round has changed, and without bulk sync every "
+            "worker is behind by other rounds: use sync bulk, or down dense"
         )

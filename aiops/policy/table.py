@@ -30,6 +30,7 @@ SYNC: dict[str, Factory] = {
 WEIGHTS: dict[str, Factory] = {
     "uniform": weight.uniform,
     "by_samples": weight.by_samples,
+    "by_data": weight.by_data,
     "by_steps": weight.by_steps,
     "constant": weight.constant,
     "by_staleness": weight.by_staleness,
@@ -41,6 +42,7 @@ WORK: dict[str, Factory] = {
     "fill_the_sync": work.fill_the_sync,
     "esync": esync.esync,
     "esync_prototype": esync.esync_prototype,
+    "fragments": work.fragments,
 }
 
 # Merge rules with a number, and the name of that number.
@@ -58,6 +60,16 @@ _ELSEWHERE = {
     "none": "dense",
     "fp32": "dense",
     "float32": "dense",
+    "fedavgm": "momentum",
+    "diloco": "nesterov",
+    "fedadam": "adam",
+    "fedyogi": "yogi",
+    "fedadagrad": "adagrad",
+    "average": "mean",
+    "fedasync": "mixing",
+    "dc_asgd": "dcasgd",
+    "multi_krum": "krum",
+    "multikrum": "krum",
     "float16": "fp16",
     "bfloat16": "bf16",
 }
@@ -82,7 +94,7 @@ def build(kind: str, text: str, table: Mapping[str, Factory]) -> object:
     """Return what ``text`` names, made by its factory.
 
     Args:
-        kind: "sync", "weights", "work" or "codec"; the entry-point group is ``aiops.<kind>``.
+        kind: The setting, such as "sync"; the entry-point group is ``aiops.<kind>``.
         text: A spec such as ``"ssp:2"``.
         table: Our own names and their factories.
 

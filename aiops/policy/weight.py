@@ -76,6 +76,27 @@ class BySamples:
 
 
 @dataclass(frozen=True, slots=True)
+class ByData:
+    """Shares by the size of the workers' data (n_k / n of McMahan et al., 2017, and of ESync); sums to 1.
+
+    It differs from :class:`BySamples` where workers do other than whole epochs: in rounds of so many steps, or of so
+    long a time, a worker counts for the data it stands for, however much of it was used in this round.
+    """
+
+    def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
+        """Return n_i / sum(n), where n_i is the number of training samples that the sender of push i has."""
+        return _shares([float(push.n_data) for push in pushes])
+
+    def raw(self, push: PushView) -> float:
+        """Return the number of training samples."""
+        return float(push.n_data)
+
+    def scale(self, pushes: Sequence[PushView]) -> float:
+        """Return 1 over all of them."""
+        return _inverse(math.fsum([float(push.n_data) for push in pushes]))
+
+
+@dataclass(frozen=True, slots=True)
 class BySteps:
     """FedNova's normalized averaging (Wang et al., 2020): fast workers do not pull the model to their data.
 
@@ -112,11 +133,21 @@ class BySteps:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """FedAsync's constant rule, s(t) = 1 (Xie et al., 2019): every push counts in full. A factor."""
+    """FedAsync's constant rule, s(t) = 1, or its alpha (Xie et al., 2019): every push counts the same. A factor.
+
+    Attributes:
+        value: What a push counts, in (0, 1].
+    """
+
+    value: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (_is_real(self.value) and 0 < self.value <= 1):
+            raise ConfigError(f"constant's value is {self.value!r}, it must be in (0, 1]")
 
     def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
-        """Return 1 for each push."""
-        return [1.0] * len(pushes)
+        """Return the value for each push."""
+        return [float(self.value)] * len(pushes)
 
     def raw(self, push: PushView) -> float:
         """Return 1."""
@@ -245,6 +276,11 @@ def by_samples() -> BySamples:
     return BySamples()
 
 
+def by_data() -> ByData:
+    """Return the mean over the workers' data, n_i / sum(n); every worker has to say how much it has."""
+    return ByData()
+
+
 def by_steps(shares: WeightRule | None = None) -> BySteps:
     """Return FedNova's rule: each push counts per local step, times the mean number of steps.
 
@@ -254,9 +290,13 @@ def by_steps(shares: WeightRule | None = None) -> BySteps:
     return BySteps(Uniform() if shares is None else shares)
 
 
-def constant() -> Constant:
-    """Return weight 1 for every push, whatever its age."""
-    return Constant()
+def constant(value: float = 1.0) -> Constant:
+    """Return the same weight for every push, whatever its age.
+
+    Args:
+        value: That weight, in (0, 1]; with other factors, FedAsync's alpha.
+    """
+    return Constant(value)
 
 
 def by_staleness(a: float = 0.5) -> ByStaleness:

@@ -145,6 +145,47 @@ def _fitting(window_s: float, step_s: float, *, most: int) -> int:
     return max(1, round(min(window_s / step_s, most)))
 
 
+@dataclass(frozen=True, slots=True)
+class Fragments:
+    """Streaming DiLoCo (Douillard et al., 2025): the model goes in fragments, one after the other, while steps go on.
+
+    Attributes:
+        count: Fragments of the model, >= 1.
+        steps: Local steps in which each of them is pushed once, a multiple of ``count``.
+        delay: Local steps between a push and the adoption of its answer, less than ``steps / count``.
+    """
+
+    count: int
+    steps: int
+    delay: int
+
+    def __post_init__(self) -> None:
+        for name in ("count", "steps"):
+            if not _is_positive_count(getattr(self, name)):
+                raise ConfigError(
+                    f"fragments' {name} is {getattr(self, name)!r}, it must be a whole number >= 1"
+                )
+        if self.steps % self.count:
+            raise ConfigError(
+                f"fragments' steps are {self.steps}, they must be a multiple of the {self.count} fragments"
+            )
+        between = self.steps // self.count
+        if self.delay != 0 and not (_is_positive_count(self.delay) and self.delay < between):
+            raise ConfigError(
+                f"fragments' delay is {self.delay!r}, it must be a whole number of 0 or more steps and less than "
+                f"the {between} between two pushes"
+            )
+
+    @property
+    def overlap(self) -> bool:
+        """True: a worker computes while its push and the answer travel."""
+        return True
+
+    def plan(self, monitor: Mapping[WorkerId, WorkerView]) -> Mapping[WorkerId, Work]:
+        """Return the steps between two pushes for everybody."""
+        return dict.fromkeys(monitor, Work(self.steps // self.count, None))
+
+
 def fixed(steps: int) -> Fixed:
     """Return blocking rounds of ``steps`` local steps: 1 is synchronous SGD, more are FedAvg.
 
@@ -172,3 +213,14 @@ def fill_the_sync(floor: int = 8, cap: int | None = None) -> FillTheSync:
         cap: Most local steps of a worker per round, >= ``floor``; None is no limit. See :class:`FillTheSync`.
     """
     return FillTheSync(floor, cap)
+
+
+def fragments(count: int, steps: int, delay: int = 1) -> Fragments:
+    """Return Streaming DiLoCo's work: a fragment of the model is pushed every ``steps / count`` local steps.
+
+    Args:
+        count: Fragments of the model, >= 1.
+        steps: Local steps in which each of them is pushed once, a multiple of ``count``.
+        delay: Local steps between a push and the adoption of its answer, less than ``steps / count``.
+    """
+    return Fragments(count, steps, delay)

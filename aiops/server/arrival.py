@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -75,6 +75,9 @@ class Arrivals:
         service: Whose they are.
         lanes: The threads that bring them; none where the loop does.
     """
+
+    # It need not hear of buckets that are here: it looks at them on their way.
+    part: None = None
 
     def __init__(self, service: Service, lanes: Sequence[Lane]) -> None:
         self._service = service
@@ -186,7 +189,7 @@ class Arrivals:
             return None
         return {}
 
-    def close_round(self, used: Mapping[Key, BucketDraft]) -> None:
+    def close_round(self, used: Container[Key]) -> None:
         """Give up all drafts but those whose memory is published."""
         self._drop(used)
         self._in_vain.clear()
@@ -201,6 +204,9 @@ class Arrivals:
         if self._plan is not None and any(arrival.passing for arrival in self._plan.arrivals):
             return
         self._drop({})
+        if self._service.store.ruled:
+            # What pushes come to is then known only when all of them are here.
+            return
         arrivals = [arrival for arrival in self._all.values() if not arrival.lost]
         by_worker = {arrival.announced.worker: arrival for arrival in arrivals}
         coming = [arrival.announced for arrival in arrivals if arrival.push is None]
@@ -251,7 +257,7 @@ class Arrivals:
         if self._plan is not None and arrival in self._plan.arrivals:
             self._drop({})
 
-    def _drop(self, used: Mapping[Key, BucketDraft]) -> None:
+    def _drop(self, used: Container[Key]) -> None:
         plan, self._plan = self._plan, None
         if plan is None:
             return

@@ -51,6 +51,7 @@ class Engine:
         weights: What each push of a round is worth.
         work: How much each worker computes.
         min_workers: No round closes before so many workers have pushed at least once.
+        needs_data: Whether ``weights`` look at how many training samples a worker has.
         fold: Whether pushes are added to their round's sum as they come; the weights are a foldable rule then.
         version: Rounds closed.
         started: Whether ``min_workers`` was reached.
@@ -60,6 +61,7 @@ class Engine:
     weights: WeightRule
     work: WorkPolicy
     min_workers: int = 1
+    needs_data: bool = False
     fold: bool = False
     version: Version = field(default=Version(0))
     started: bool = False
@@ -188,6 +190,11 @@ class Engine:
         member = self._roster.get(push.worker)
         if member is None:
             return NotMember(f"worker {push.worker} is not a member, its lease has ended")
+        if self.needs_data and not push.n_data:
+            return Refused(
+                f"weights {self.weights!r} need to know how many training samples a worker has, and worker "
+                f"{push.worker} says 0: give n_data to connect() or attach()"
+            )
         if push.base > self.version:
             return Refused(f"push starts from version {push.base}, the server is at {self.version}")
         active = push.worker in self._roster.clocks

@@ -44,6 +44,7 @@ class Pushed(msgspec.Struct, frozen=True):
         loss: Mean training loss; NaN when unknown.
         step_s: The worker's mean step time since its last push, in seconds; 0 when unknown.
         sync_s: The worker's last time from push to model, in seconds; 0 when unknown.
+        n_data: Training samples that the worker has at all; 0 when unknown.
     """
 
     worker: WorkerId
@@ -54,6 +55,7 @@ class Pushed(msgspec.Struct, frozen=True):
     loss: float = math.nan
     step_s: float = 0.0
     sync_s: float = 0.0
+    n_data: int = 0
 
 
 class Queried(msgspec.Struct, frozen=True):

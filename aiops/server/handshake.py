@@ -13,7 +13,7 @@ from aiops.server.event import Joined
 from aiops.server.peer import Peer
 from aiops.types import WorkerId
 from aiops.wire.frame import Kind
-from aiops.wire.message import MINOR, Hello, Policy, Reject, Welcome
+from aiops.wire.message import IN_ORDER, MINOR, Hello, Policy, Reject, Welcome
 from aiops.wire.session import Event
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Handshake:
         return Welcome(
             minor=MINOR,
             library=self._library,
-            features=0,
+            features=0 if config.stream_bytes is None else IN_ORDER,
             worker=worker,
             lease_s=config.lease_s,
             heartbeat_s=config.heartbeat_s,
@@ -116,6 +116,9 @@ class Handshake:
                 drift=config.drift,
                 proximal=config.proximal,
                 query=isinstance(config.work, QueriedWork),
+                down=config.down.name,
+                fragments=config.fragments,
+                delay=config.delay,
             ),
             version=service.engine.version,
         )

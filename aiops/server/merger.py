@@ -7,12 +7,11 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from aiops.codec.base import DENSE, Codec
 from aiops.errors import Busy, ConnectionLost, NotMember, Refused
-from aiops.server.admission import AdmittedPush, check_parts, note_steps, pushed
+from aiops.server.admission import AdmittedPush, admitted, misfit, note_steps, objection, pushed
 from aiops.server.arrival import Arrivals
 from aiops.server.event import (
     Action,
@@ -32,6 +31,8 @@ from aiops.server.outcome import confirm, repeat
 from aiops.server.peer import Peer
 from aiops.server.question import answer, ask
 from aiops.server.shard import MergeJob, Part, Shard
+from aiops.server.streaming import Streaming
+from aiops.server.threads import INLINE_BYTES, Threads
 from aiops.types import Key
 from aiops.wire.session import Event as Received
 
@@ -42,10 +43,6 @@ log = logging.getLogger("aiops.server")
 
 T = TypeVar("T")
 
-# A pass over so many bytes takes well under a millisecond and stays on the loop; more goes to a shard's own thread,
-# and waking that took as long as a round of 1 MB on a busy machine.
-INLINE_BYTES = 4 * 1024 * 1024
-
 
 class Merger:
     """The engine's hands.
@@ -53,10 +50,17 @@ class Merger:
     Args:
         service: Whose parameters and members it works on.
         codecs: How payloads are read, by wire id.
-        arrivals: Where large pushes are looked at on their way.
+        arrivals: Where pushes are looked at on their way.
+        threads: Where what takes its time is done.
     """
 
-    def __init__(self, service: Service, codecs: Mapping[int, Codec], arrivals: Arrivals) -> None:
+    def __init__(
+        self,
+        service: Service,
+        codecs: Mapping[int, Codec],
+        arrivals: Arrivals | Streaming,
+        threads: Threads,
+    ) -> None:
         self._service = service
         self._codecs = codecs
         self._arrivals = arrivals
@@ -70,7 +74,7 @@ class Merger:
         self._actions: deque[Action] = deque()
         self._acting = False
         self._jobs: Sequence[tuple[Shard, MergeJob]] = ()
-        self._threads: list[ThreadPoolExecutor] = []
+        self._threads = threads
         self._folding = Folding(
             service,
             codecs[DENSE],
@@ -95,7 +99,7 @@ class Merger:
         if waiting is not None and waiting.message.sequence == sequence:
             self._service.counters["pushes_repeated"] += 1
             # Its answer goes to where it was sent last.
-            waiting.peer, waiting.request = peer, event.request
+            waiting.peer, waiting.request, waiting.holds = peer, event.request, push.holds
         elif answered:
             self._service.counters["pushes_repeated"] += 1
             repeat(self._service, push)
@@ -118,9 +122,7 @@ class Merger:
             self._act(engine.queried(query, self._loop.time()))
 
     def close(self) -> None:
-        """End the threads, once they are done with what they do, and give back all memory."""
-        for thread in self._threads:
-            thread.shutdown()
+        """Give back all memory; the threads have ended."""
         self._service.store.discard(self._jobs)
         self._jobs = ()
         self._folding.close()
@@ -133,25 +135,22 @@ class Merger:
     def _begin(self, push: AdmittedPush) -> None:
         seen = self._arrivals.came(push)
         if push.unseen_bytes(seen) <= INLINE_BYTES:
-            self._enter(push, self._verdict(push, seen))
+            self._enter(push, objection(push, self._service.store, self._codecs, seen))
         else:
             self._service.spawn(self._check(push, seen), "check")
 
     async def _check(self, push: AdmittedPush, seen: Mapping[Key, int]) -> None:
-        self._enter(push, await self._in_thread(0, self._verdict, push, seen))
-
-    def _verdict(self, push: AdmittedPush, seen: Mapping[Key, int]) -> Refused | None:
-        try:
-            check_parts(push, self._service.store, self._codecs, seen)
-        except Refused as error:
-            return error
-        return None
+        store = self._service.store
+        self._enter(push, await self._in_thread(0, objection, push, store, self._codecs, seen))
 
     def _enter(self, push: AdmittedPush, error: Refused | None) -> None:
         member = push.member
         if error is None and self._service.members.get(member.identity) is not member:
             # It left while the push was checked; another life may have its number by now.
             error = NotMember(f"worker {member.worker} is not a member, its lease has ended")
+        if error is None:
+            store, version = self._service.store, self._service.engine.version
+            error = misfit(push, self._service) or store.claim(push, newest=version)
         if error is not None:
             self._act([Decline(push, error)])
             return
@@ -187,9 +186,9 @@ class Merger:
     def _do(self, action: Action) -> None:
         match action:
             case Fold(handle, weight, first):
-                self._folding.fold(_push(handle), weight, first=first)
+                self._folding.fold(admitted(handle), weight, first=first)
             case Merge(handles, weights, scale):
-                pushes = [_push(handle) for handle in handles]
+                pushes = [admitted(handle) for handle in handles]
                 merge = functools.partial(self._merge, pushes, weights)
                 if scale is None:
                     merge([push.parts for push in pushes], weights)
@@ -197,7 +196,7 @@ class Merger:
                     # What was added up as it came is a single push to the shards.
                     self._folding.merge(weights, scale, merge)
             case Answer(handle, _, version, staleness, n_merged):
-                push = _push(handle)
+                push = admitted(handle)
                 taken = Taken(version, staleness, n_merged, push.moved_steps)
                 # The memory of a merged one is given back by now.
                 if not n_merged:
@@ -208,7 +207,7 @@ class Merger:
             case Advise():
                 answer(action)
             case Decline(handle, error):
-                push = _push(handle)
+                push = admitted(handle)
                 self._service.counters[f"refused_{type(error).__name__}"] += 1
                 # These say nothing about the push itself: sent again, it may well be taken.
                 again = isinstance(error, Busy | NotMember)
@@ -216,7 +215,7 @@ class Merger:
                 self._close(push, None if again else error)
                 push.peer.refuse(push.request, error)
             case Drop(handle, error):
-                push = _push(handle)
+                push = admitted(handle)
                 log.warning("a push of worker %d is lost: %s", push.member.worker, error)
                 self._service.counters["pushes_dropped"] += 1
                 self._give_back(push)
@@ -230,6 +229,7 @@ class Merger:
     def _give_back(self, push: AdmittedPush) -> None:
         self._waiting.discard(push)
         self._arrivals.gone(push)
+        self._service.store.unclaim(push)
         push.release()
 
     def release_held_back(self) -> None:
@@ -253,12 +253,13 @@ class Merger:
             lost = "the round closes with other pushes than were under way, send it again"
             self.feed(MergeFailed(Busy(lost)))
             return
-        self._jobs = jobs = service.store.begin(parts, factors, service.config.server_lr, drafts)
+        gain, origins = service.config.server_lr, service.store.origins(pushes)
+        self._jobs = jobs = service.store.begin(parts, factors, gain, drafts, origins)
         self._arrivals.close_round(drafts)
         note_steps(pushes, weights, service.config.server_lr)
         service.counters["buckets_drafted"] += len(drafts)
         size = sum([job.todo_bytes for _, job in jobs]) * (len(parts) + 2)
-        if size <= INLINE_BYTES:
+        if size <= INLINE_BYTES and not service.store.selects:
             for _, job in jobs:
                 job.run()
             self._finish(pushes)
@@ -266,10 +267,17 @@ class Merger:
             service.spawn(self._merge_in_threads(pushes), "merge")
 
     async def _merge_in_threads(self, pushes: Sequence[AdmittedPush]) -> None:
+        store = self._service.store
+        if store.selects:
+            await self._each(store.measure)
+            store.select(self._jobs)
+        await self._each(lambda job: job.run())
+        self._finish(pushes)
+
+    async def _each(self, work: Callable[[MergeJob], None]) -> None:
         async with asyncio.TaskGroup() as group:
             for shard, job in self._jobs:
-                group.create_task(self._in_thread(shard.shard, job.run))
-        self._finish(pushes)
+                group.create_task(self._in_thread(shard.shard, work, job))
 
     def _finish(self, pushes: Sequence[AdmittedPush]) -> None:
         service = self._service
@@ -282,18 +290,11 @@ class Merger:
         for push in pushes:
             push.member.merged += 1
             self._give_back(push)
+            if service.store.ruled and not service.engine.is_member(push.member.worker):
+                service.store.left(push.member.worker)
         service.counters["pushes_merged"] += len(pushes)
         self.feed(Merged())
         service.moved()
 
-    # One thread per shard: the loop never computes long, and a shard's numbers have one writer.
     async def _in_thread(self, shard: int, work: Callable[..., T], *args: object) -> T:
-        while len(self._threads) <= shard:
-            name = f"aiops-shard-{len(self._threads)}"
-            self._threads.append(ThreadPoolExecutor(1, thread_name_prefix=name))
-        return await self._loop.run_in_executor(self._threads[shard], work, *args)
-
-
-def _push(handle: object) -> AdmittedPush:
-    assert isinstance(handle, AdmittedPush)
-    return handle
+        return await self._threads.run(shard, work, *args)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def confirm(service: Service, push: AdmittedPush, taken: Taken) -> None:
     """Tell a worker that its push is taken, with the newest model if it wants that."""
     if push.message.want:
-        send_model(service, push.peer, push.request, taken)
+        fragment = push.message.fragment
+        send_model(service, push.peer, push.request, taken, holds=push.holds, fragment=fragment)
     else:
         push.peer.post(Kind.ACK, Ack(taken.version, taken.staleness), push.request)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -12,24 +12,33 @@ from aiops.buffers import Block, BufferPool
 from aiops.errors import AiopsError, ProtocolError, Refused, RemoteProtocolError, StalePush
 from aiops.server.members import Member
 from aiops.transport.base import Connection, Outgoing
+from aiops.types import Version
 from aiops.wire.frame import Frame, Header, Kind
 from aiops.wire.message import Agreed, Bye, Message, Push, Refuse
 from aiops.wire.reader import Landing
 from aiops.wire.session import Event, Role, Session
 from aiops.wire.table import Table
 
+if TYPE_CHECKING:
+    from aiops.server.answer import Tentative
+
 # Bulk answers that may wait on one connection. A worker has one sync and one pull under way; more is a flood.
 MAX_QUEUED = 16
 
 
 class Reply(msgspec.Struct):
-    """Frames to send, and the loans that end when they are sent."""
+    """Frames to send, and the loans that end when they are sent.
+
+    ``begun`` says that it is being sent, or will not be: more frames would be lost.
+    """
 
     frames: list[Outgoing]
     loans: list[Block] = []
+    begun: bool = False
 
     def release(self) -> None:
         """End the loans."""
+        self.begun = True
         for block in self.loans:
             block.release()
         self.loans.clear()
@@ -58,20 +67,36 @@ class Owner(Protocol):
 class Peer:
     """A connection and its session; ``member`` is set by the handshake.
 
+    Args:
+        owner: Whose it is.
+        pool: Where payloads go.
+        part: Told of every TENSOR frame, after what it completes was acted on.
+
     Attributes:
         session: The protocol state.
         connection: The live link.
         member: Who is at the other end; None before the handshake.
         since: When the connection was made, in seconds of the loop's clock.
+        ahead: Answers that are sent before their round is closed, by request.
+        sent: Version of the newest model sent on it; None before the first.
     """
 
-    def __init__(self, owner: Owner, pool: BufferPool) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        pool: BufferPool,
+        *,
+        part: Callable[[Peer, Frame], None] | None = None,
+    ) -> None:
         self.session = Session(Role.SERVER)
         self.connection: Connection
         self.member: Member | None = None
         self.since = asyncio.get_running_loop().time()
+        self.ahead: dict[int, Tentative] = {}
+        self.sent: Version | None = None
         self._owner = owner
         self._pool = pool
+        self._part = part
         self._writing = False
         self._replies: asyncio.Queue[Reply | None] = asyncio.Queue(MAX_QUEUED)
 
@@ -104,6 +129,8 @@ class Peer:
             event = self.session.receive(frame)
             if event is not None:
                 self._owner.dispatch(self, event)
+            if self._part is not None and frame.header.kind is Kind.TENSOR:
+                self._part(self, frame)
         except ProtocolError:
             raise
         except Exception as error:
@@ -112,6 +139,7 @@ class Peer:
     def connection_lost(self, error: Exception | None) -> None:
         """End everything that hangs on this connection."""
         self.session.close()
+        self.ahead.clear()
         try:
             self._owner.lost(self, error)
         except Exception as bug:
@@ -133,7 +161,10 @@ class Peer:
             self.queue(Reply([(self.session.send(Kind.TABLE, agreed, request=request), ())]))
 
     def refuse(self, request: int, error: Refused) -> None:
-        """Decline a request."""
+        """Decline a request; one that is half answered already ends the connection, and is declined on the next."""
+        if self.ahead and request in self.ahead:
+            self.ahead[request].cut(str(error))
+            return
         args = (error.staleness, error.bound) if isinstance(error, StalePush) else ()
         self.post(Kind.REFUSE, Refuse(error.code, str(error)[:4000], args), request)
 
@@ -157,7 +188,7 @@ class Peer:
             reply = await self._replies.get()
             if reply is None:
                 return
-            self._writing = True
+            self._writing = reply.begun = True
             try:
                 await self.connection.send(reply.frames)
             except (AiopsError, OSError):

@@ -110,6 +110,7 @@ def view_of(push: Pushed, version: Version, now: float) -> PushView:
         push.n_steps,
         push.loss,
         now,
+        push.n_data,
     )
 
 

@@ -14,10 +14,11 @@ import numpy as np
 from aiops.codec.base import DENSE
 from aiops.errors import Busy, NotFinite, Refused, ShapeMismatch
 from aiops.kernels import first_nonfinite
+from aiops.server.answer import handed
 from aiops.server.peer import Peer, whole_table
 from aiops.server.store import Store
 from aiops.server.table import check_same
-from aiops.types import Key, TensorSpec
+from aiops.types import Key, TensorSpec, Version
 from aiops.wire.frame import Kind
 from aiops.wire.message import Ack, Agreed, Init
 from aiops.wire.session import Event
@@ -77,6 +78,7 @@ class Seeding:
         finally:
             event.release()
         self._seeder = None
+        handed(self._store, peer, Version(0))
         peer.post(Kind.ACK, Ack(0, 0), event.request)
         line, self._line = self._line, deque()
         for waiting in line:

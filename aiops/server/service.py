@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiops.buffers import BufferPool
-from aiops.codec.base import Codec
+from aiops.codec.base import DENSE, Codec
 from aiops.config import ServerConfig
 from aiops.errors import AiopsError
 from aiops.policy.base import Place
 from aiops.server.advice import make_engine
 from aiops.server.answer import send_model
-from aiops.server.arrival import Arrivals
 from aiops.server.event import Event as EngineEvent
 from aiops.server.event import Left
 from aiops.server.handshake import HANDSHAKE_S, Handshake
@@ -31,6 +30,8 @@ from aiops.server.peer import Peer
 from aiops.server.seeding import Seeding
 from aiops.server.status import report
 from aiops.server.store import Store
+from aiops.server.streaming import make_arrivals
+from aiops.server.threads import Threads
 from aiops.transport.lane import Lane
 from aiops.types import Key, TensorSpec
 from aiops.wire.frame import Header, Kind
@@ -87,15 +88,23 @@ class Service:
             min_workers=config.min_workers,
             fold=config.fold == "arrival",
         )
+        self.engine.needs_data = config.needs_data
         self.members = Members(lease_s=config.lease_s)
         self.store = Store(
-            self.pool, shards=config.shards, bucket_bytes=config.bucket_bytes, place=place
+            self.pool,
+            shards=config.shards,
+            bucket_bytes=config.chunk_bytes,
+            place=place,
+            rules=config.rules,
+            down=None if config.down.wire_id == DENSE else config.down,
+            fragments=config.fragments,
         )
         self.peers: set[Peer] = set()
         self.ready = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._arrivals = Arrivals(self, lanes)
-        self._merger = Merger(self, codecs, self._arrivals)
+        self._threads = Threads()
+        self._arrivals = make_arrivals(self, codecs, lanes, self._threads)
+        self._merger = Merger(self, codecs, self._arrivals, self._threads)
         self._seeding = Seeding(self.store, functools.partial(send_model, self))
         self._handshake = Handshake(self, library)
         self._moved: asyncio.Future[None] | None = None  # made by who waits for a version
@@ -123,6 +132,7 @@ class Service:
                 for peer in list(self.peers):
                     await peer.connection.close()
             finally:
+                self._threads.close()
                 self._arrivals.close()
                 self._merger.close()
                 self.store.close()
@@ -197,7 +207,7 @@ class Service:
 
     def make_peer(self) -> Peer:
         """Return the receiver of a new connection."""
-        return Peer(self, self.pool)
+        return Peer(self, self.pool, part=self._arrivals.part)
 
     def adopt(self, peer: Peer) -> None:
         """Take a new connection in, or turn it away at the end."""
@@ -239,6 +249,7 @@ class Service:
         peer, member.peer = member.peer, None
         if peer is not None and reason != "left":
             peer.connection.abort()
+        self.store.left(member.worker)
         self.feed(Left(member.worker))
 
     def dispatch(self, peer: Peer, event: Event) -> None:

@@ -7,6 +7,7 @@ fresh blocks that are swapped in when every shard is done.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 
 from aiops.buffers import Block, BufferPool
 from aiops.codec.base import DENSE, Codec
+from aiops.errors import Refused
 from aiops.kernels import merge_checked
-from aiops.server.draft import CHUNK_BYTES, BucketDraft
-from aiops.types import Key, ShardId
+from aiops.server.draft import CHUNK_BYTES
+from aiops.types import Key, ShardId, WorkerId
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -26,6 +28,29 @@ class Part(msgspec.Struct, frozen=True):
     payload: memoryview
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """Where a push comes from: its worker, and the snapshot that it started from, which is kept while it is merged."""
+
+    worker: WorkerId
+    base: Mapping[Key, Block]
+
+
+class Draft(Protocol):
+    """One bucket of the next snapshot that was computed before its round closed."""
+
+    @property
+    def fresh(self) -> Block:
+        """Its memory; whoever publishes it takes it over."""
+
+    @property
+    def bad(self) -> int:
+        """Position of the first result that is not finite, -1 while there is none."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every value is computed and finite."""
+
+
 class MergeJob(msgspec.Struct):
     """A merge in the making. ``run`` may happen in another thread; everything else belongs to the loop thread.
 
@@ -33,6 +58,7 @@ class MergeJob(msgspec.Struct):
         fresh: The new snapshot's blocks by key.
         todo_bytes: Bytes of them that no draft holds yet.
         bad: Key and position of the first value that came out NaN or infinite; None when all are finite.
+        error: Why there will be no merge; None where nothing speaks against it.
     """
 
     fresh: dict[Key, Block]
@@ -42,18 +68,27 @@ class MergeJob(msgspec.Struct):
     _pushes: Sequence[Mapping[Key, Part]]
     _weights: Sequence[float]
     _gain: float
-    _drafts: Mapping[Key, BucketDraft]
+    _drafts: Mapping[Key, Draft]
     _scratch: Block | None
     _averaged: frozenset[Key]
+    error: Refused | None = None
 
     def run(self) -> None:
         """Compute ``fresh = old + gain * sum weight * push``, summing in the order of the pushes."""
         for key, block in self.fresh.items():
+            if block is self._old[key]:
+                continue
             draft = self._drafts.get(key)
             assert draft is None or draft.complete or draft.bad >= 0
             position = draft.bad if draft is not None else self._merge(key, block.float32())
             if position >= 0 and self.bad is None:
                 self.bad = (key, position)
+
+    def end(self) -> None:
+        """Give back what was needed on the way."""
+        if self._scratch is not None:
+            self._scratch.release()
+            self._scratch = None
 
     # The position of the first result that is not finite, or -1.
     def _merge(self, key: Key, values: NDArray[np.float32]) -> int:
@@ -128,22 +163,47 @@ class Shard:
         pushes: Sequence[Mapping[Key, Part]],
         weights: Sequence[float],
         gain: float,
-        drafts: Mapping[Key, BucketDraft],
+        drafts: Mapping[Key, Draft],
+        origins: Sequence[Origin] = (),
     ) -> MergeJob:
         """Take the memory for a merge of ``pushes``; it must be ended by :meth:`publish` or :meth:`discard`.
 
-        The memory of the drafts of its keys goes over to the job.
+        The memory of the drafts of its keys goes over to the job, and keys that no push has keep theirs. ``origins``
+        are for rules that look at them.
         """
-        sizes = self._sizes
+        return self._begin(self._sizes, pushes, weights, gain, drafts)
+
+    def begin_key(
+        self,
+        key: Key,
+        pushes: Sequence[Mapping[Key, Part]],
+        weights: Sequence[float],
+        gain: float,
+    ) -> MergeJob:
+        """Take the memory for a merge of one bucket alone, with the arithmetic of :meth:`begin`: the bits are the same.
+
+        Once it has run it is a draft of that bucket, or ended by :meth:`discard`. Its parts need not be checked before
+        it runs, and whoever runs it while rounds may close keeps the published block of ``key`` until then.
+        """
+        return self._begin({key: self._sizes[key]}, pushes, weights, gain, {})
+
+    def _begin(
+        self,
+        whole: Mapping[Key, int],
+        pushes: Sequence[Mapping[Key, Part]],
+        weights: Sequence[float],
+        gain: float,
+        drafts: Mapping[Key, Draft],
+    ) -> MergeJob:
+        sizes = whole
         if drafts:
             sizes = {key: size for key, size in sizes.items() if key not in drafts}
+        touched = set().union(*pushes)
+        sizes = {key: size for key, size in sizes.items() if key in touched}
         codecs = {p.codec.wire_id for push in pushes for key, p in push.items() if key in sizes}
         coded = bool(codecs - {DENSE})
         return MergeJob(
-            fresh={
-                key: self._pool.take(4 * size) if key in sizes else drafts[key].fresh
-                for key, size in self._sizes.items()
-            },
+            fresh={key: self._fresh(key, sizes, drafts) for key in whole},
             todo_bytes=4 * sum(sizes.values()),
             bad=None,
             _old=self._published,
@@ -155,18 +215,21 @@ class Shard:
             _averaged=self._averaged,
         )
 
+    def _fresh(self, key: Key, sizes: Mapping[Key, int], drafts: Mapping[Key, Draft]) -> Block:
+        if key in sizes:
+            return self._pool.take(4 * sizes[key])
+        return drafts[key].fresh if key in drafts else self._published[key].lend()
+
     def publish(self, job: MergeJob) -> None:
         """Swap a finished merge in; the old snapshot lives on as long as somebody borrows it."""
-        if job._scratch is not None:
-            job._scratch.release()
+        job.end()
         old, self._published = self._published, job.fresh
         for block in old.values():
             block.release()
 
     def discard(self, job: MergeJob) -> None:
         """Give a merge up; the published snapshot stays."""
-        if job._scratch is not None:
-            job._scratch.release()
+        job.end()
         for block in job.fresh.values():
             block.release()
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aiops.buffers import Block, BufferPool
-from aiops.codec.base import DENSE
-from aiops.errors import NotFinite, UnknownKey
+from aiops.codec.base import Codec
+from aiops.errors import NotFinite, Refused, UnknownKey
+from aiops.merge.base import Rules, Selection
 from aiops.policy.base import Place
-from aiops.server.draft import BucketDraft
+from aiops.server.history import History
 from aiops.server.peer import Reply
-from aiops.server.shard import MergeJob, Part, Shard
+from aiops.server.reply import add_change, add_values
+from aiops.server.ruled import RuledShard
+from aiops.server.ruled_job import RuledJob
+from aiops.server.shard import Draft, MergeJob, Origin, Part, Shard
 from aiops.server.table import build_table
-from aiops.types import DTYPE_IDS, Key, ShardId, TensorSpec, Version
+from aiops.types import Key, ShardId, TensorSpec, Version, WorkerId
 from aiops.wire.session import Session
 from aiops.wire.table import Table
+
+if TYPE_CHECKING:
+    from aiops.server.admission import AdmittedPush
 
 
 class Store:
@@ -28,15 +36,31 @@ class Store:
         shards: Number of partitions.
         bucket_bytes: Largest bucket.
         place: Which shard holds which key.
+        fragments: Fragments that the model goes in; 0 where it goes whole.
+        rules: How rounds become parameters; None is the weighted sum, added, and goes with ``down`` None.
+        down: How what a round changes travels down; None where the values do.
 
     Attributes:
         table: The agreed key table; None until the tensors are known.
         shards: The partitions; empty until there is a table.
         seeded: Whether there are parameters.
+        down: How :meth:`change` is coded, which there is besides the model once a round is closed; None for none.
+        history: Snapshots that somebody may still push from; None where no rule looks at them.
         closed: Whether they are gone again.
     """
 
-    def __init__(self, pool: BufferPool, *, shards: int, bucket_bytes: int, place: Place) -> None:
+    def __init__(
+        self,
+        pool: BufferPool,
+        *,
+        shards: int,
+        bucket_bytes: int,
+        place: Place,
+        fragments: int = 0,
+        rules: Rules | None = None,
+        down: Codec | None = None,
+    ) -> None:
+        assert down is None or rules is not None
         self.table: Table | None = None
         self.shards: list[Shard] = []
         self.seeded = False
@@ -45,6 +69,13 @@ class Store:
         self._count = shards
         self._bucket_bytes = bucket_bytes
         self._place = place
+        self._fragments = fragments
+        self._rules = rules
+        self.down = down
+        compensates = rules is not None and rules.compensation is not None
+        self.history = History(self._newest) if compensates else None
+        self._merging = False
+        self._gone: set[WorkerId] = set()
 
     def agree(self, specs: Sequence[TensorSpec]) -> Table:
         """Fix the table.
@@ -53,24 +84,32 @@ class Store:
             ShapeMismatch: The tensors cannot be held.
         """
         table = build_table(
-            specs, shards=self._count, bucket_bytes=self._bucket_bytes, place=self._place
+            specs,
+            shards=self._count,
+            bucket_bytes=self._bucket_bytes,
+            place=self._place,
+            fragments=self._fragments,
         )
         self.table = table
         averaged = frozenset(Key(i) for i, bucket in enumerate(table.buckets) if bucket.averaged)
         self.shards = [
-            Shard(
+            self._shard(
                 ShardId(number),
                 {
                     Key(key): bucket.size
                     for key, bucket in enumerate(table.buckets)
                     if bucket.shard == number
                 },
-                self._pool,
                 averaged,
             )
             for number in range(self._count)
         ]
         return table
+
+    def _shard(self, number: ShardId, sizes: Mapping[Key, int], averaged: frozenset[Key]) -> Shard:
+        if self._rules is None:
+            return Shard(number, sizes, self._pool, averaged)
+        return RuledShard(number, sizes, self._pool, averaged, rules=self._rules, down=self.down)
 
     def forget(self) -> None:
         """Drop a table that nobody seeded."""
@@ -81,6 +120,9 @@ class Store:
         for shard in self.shards:
             shard.load(values)
         self.seeded = True
+
+    def _newest(self) -> dict[Key, Block]:
+        return {key: shard.lend(key) for shard in self.shards for key in shard.keys}
 
     def require(self) -> Table:
         """Return the table.
@@ -94,23 +136,38 @@ class Store:
             raise UnknownKey("the server has no parameters yet: call init first")
         return self.table
 
-    def model(self, session: Session, request: int, version: Version) -> Reply:
-        """Return the TENSOR frames of the published snapshot, one per key, with its blocks on loan."""
+    def model(
+        self, session: Session, request: int, version: Version, keys: range | None = None
+    ) -> Reply:
+        """Return the TENSOR frames of the published snapshot, one per key (all unless given), its blocks on loan."""
         reply = Reply([])
         for shard in self.shards:
             for key in shard.keys:
-                block = shard.lend(key)
-                head = session.tensor(
-                    request,
-                    key,
-                    len(block.view),
-                    codec=DENSE,
-                    dtype=DTYPE_IDS["float32"],
-                    version=version,
-                )
-                reply.frames.append((head, (block.view,)))
-                reply.loans.append(block)
+                if keys is None or key in keys:
+                    add_values(reply, shard.lend(key), key, session, request, version)
         return reply
+
+    def change(self, session: Session, request: int, version: Version) -> Reply:
+        """Return the TENSOR frames of what the newest round has changed; of running statistics, the values."""
+        reply = Reply([])
+        for shard in self.shards:
+            for key in shard.keys:
+                self.add_change(reply, key, session, request, version)
+        return reply
+
+    def add_change(
+        self, reply: Reply, key: Key, session: Session, request: int, version: Version
+    ) -> None:
+        """Add what the newest round has changed in a bucket to a reply; of running statistics, the values."""
+        bucket = self.require().buckets[key]
+        shard = self.shards[bucket.shard]
+        if bucket.averaged:
+            add_values(reply, shard.lend(key), key, session, request, version)
+            return
+        assert isinstance(shard, RuledShard)
+        assert shard.downlink is not None
+        payload = shard.downlink.payload(key)
+        add_change(reply, payload, shard.downlink.codec, key, session, request, version)
 
     def vector(self) -> NDArray[np.float32]:
         """Return a copy of all parameters as one flat vector."""
@@ -132,26 +189,106 @@ class Store:
         pushes: Sequence[Mapping[Key, Part]],
         weights: Sequence[float],
         gain: float,
-        drafts: Mapping[Key, BucketDraft],
+        drafts: Mapping[Key, Draft],
+        origins: Sequence[Origin] = (),
     ) -> list[tuple[Shard, MergeJob]]:
         """Take the memory for a merge in every shard, and the drafts' for what they hold."""
-        return [(shard, shard.begin(pushes, weights, gain, drafts)) for shard in self.shards]
+        self._merging = True
+        return [
+            (shard, shard.begin(pushes, weights, gain, drafts, origins)) for shard in self.shards
+        ]
 
-    def finish(self, jobs: Sequence[tuple[Shard, MergeJob]]) -> NotFinite | None:
-        """Publish a computed merge in all shards, or in none where a parameter is no longer finite."""
+    def claim(self, push: AdmittedPush, *, newest: Version) -> Refused | None:
+        """Keep what a push started from, where a rule looks at it, until :meth:`unclaim`; return why that cannot be."""
+        base = Version(push.message.base)
+        # A version that is still to come is the engine's to refuse.
+        if self.history is None or base > newest:
+            return None
+        return self.history.begin(push, push.member.worker, base, newest=newest)
+
+    def unclaim(self, push: AdmittedPush) -> None:
+        """Let go of what a push started from."""
+        if self.history is not None:
+            self.history.end(push)
+
+    def origins(self, pushes: Sequence[AdmittedPush]) -> Sequence[Origin]:
+        """Return where pushes come from, whose bases are kept; nothing where no rule looks at it."""
+        if self.history is None:
+            return ()
+        return [
+            Origin(push.member.worker, self.history.snapshot(Version(push.message.base)))
+            for push in pushes
+        ]
+
+    def left(self, worker: WorkerId) -> None:
+        """Drop what is kept of a worker that has left, once no merge looks at it."""
+        if self.history is None:
+            return
+        self.history.leave(worker)
+        self._gone.add(worker)
+        self._forget_gone()
+
+    def _forget_gone(self) -> None:
+        if self._merging or not self._gone:
+            return
+        for shard in self.shards:
+            assert isinstance(shard, RuledShard)
+            for worker in self._gone:
+                shard.forget(worker)
+        self._gone.clear()
+
+    @property
+    def ruled(self) -> bool:
+        """Whether rounds are more than a weighted sum, which nothing can be drafted of."""
+        return self._rules is not None
+
+    @property
+    def selects(self) -> bool:
+        """Whether a merge first measures the pushes in all shards, for :meth:`select` to choose between them."""
+        return self._rules is not None and isinstance(self._rules.aggregation, Selection)
+
+    def measure(self, job: MergeJob) -> None:
+        """Compare one shard's part of the pushes; may happen in another thread."""
+        assert isinstance(job, RuledJob)
+        job.measure()
+
+    def select(self, jobs: Sequence[tuple[Shard, MergeJob]]) -> None:
+        """Choose between the pushes, which all jobs have measured; a choice that cannot be made ends the merge."""
+        assert self._rules is not None
+        assert isinstance(self._rules.aggregation, Selection)
+        ruled = [job for _, job in jobs if isinstance(job, RuledJob)]
+        distances = np.sum([job.distances for job in ruled], axis=0)
+        try:
+            weights = self._rules.aggregation.select(distances)
+        except Refused as error:
+            for job in ruled:
+                job.error = error
+            return
+        for job in ruled:
+            job.weigh(weights)
+
+    def finish(self, jobs: Sequence[tuple[Shard, MergeJob]]) -> Refused | None:
+        """Publish a computed merge in all shards, or in none where one failed or a parameter is not finite."""
         for _, job in jobs:
+            if job.error is not None:
+                self.discard(jobs)
+                return job.error
             if job.bad is not None:
                 self.discard(jobs)
                 where = self.where(*job.bad)
                 return NotFinite(f"merging would make {where} not finite, the update is too large")
         for shard, job in jobs:
             shard.publish(job)
+        self._merging = False
+        self._forget_gone()
         return None
 
     def discard(self, jobs: Sequence[tuple[Shard, MergeJob]]) -> None:
         """Give a merge up in all shards; the published snapshot stays."""
         for shard, job in jobs:
             shard.discard(job)
+        self._merging = False
+        self._forget_gone()
 
     def where(self, key: Key, position: int) -> str:
         """Return value ``position`` of bucket ``key`` as its tensor's name and index, for people."""
@@ -163,5 +300,7 @@ class Store:
     def close(self) -> None:
         """Release the published snapshot."""
         self.closed = True
+        if self.history is not None:
+            self.history.close()
         for shard in self.shards:
             shard.close()

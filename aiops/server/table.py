@@ -19,22 +19,28 @@ MAX_BUCKETS = 1 << 17
 
 
 def build_table(
-    specs: Sequence[TensorSpec], *, shards: int, bucket_bytes: int, place: Place
+    specs: Sequence[TensorSpec],
+    *,
+    shards: int,
+    bucket_bytes: int,
+    place: Place,
+    fragments: int = 0,
 ) -> Table:
     """Return the table for these tensors.
 
     The flat vector holds them in the order given, averaged ones last. It is cut into equal buckets of at most
     ``bucket_bytes`` (at least one per shard), across tensors where need be, so that shards carry the same number of
-    bytes whatever the model looks like; averaged tensors have buckets of their own.
+    bytes whatever the model looks like; averaged tensors have buckets of their own. Where the model goes in fragments,
+    each has as many buckets.
 
     Raises:
         ShapeMismatch: A name occurs twice, a dtype is not a float that the wire knows, an averaged tensor stands
-            before another one, or the tensors are too large.
+            before another one, or the tensors are too large, or too small for the fragments.
     """
     tensors, accumulated = _entries(specs)
     offset = tensors[-1].offset + tensors[-1].size if tensors else 0
     values = bucket_bytes // 4
-    cuts = _cuts(accumulated, shards=shards, bucket_values=values)
+    cuts = _cuts(accumulated, shards=shards, bucket_values=values, fragments=fragments)
     cuts += [
         (accumulated + start, accumulated + stop)
         for start, stop in _cuts(offset - accumulated, shards=1, bucket_values=values)
@@ -98,14 +104,24 @@ def check_same(table: Table, specs: Sequence[TensorSpec]) -> None:
         raise ShapeMismatch(f"worker has {len(specs)} tensors, {len(agreed)} were agreed")
 
 
-def _cuts(size: int, *, shards: int, bucket_values: int) -> list[tuple[int, int]]:
-    if size == 0:
+def _cuts(
+    size: int, *, shards: int, bucket_values: int, fragments: int = 0
+) -> list[tuple[int, int]]:
+    if size == 0 and not fragments:
         return []
     count = max(shards, -(-size // bucket_values))
+    if fragments:
+        count = -(-count // fragments) * fragments
     if count > MAX_BUCKETS:
         raise ShapeMismatch(
             f"{size} values make {count} buckets of {4 * bucket_values} bytes, the limit is {MAX_BUCKETS}"
         )
-    width = -(-size // count)
+    width = max(1, -(-size // count))
     width = min(-(-width // ALIGN_VALUES) * ALIGN_VALUES, max(bucket_values, 1))
-    return [(start, min(start + width, size)) for start in range(0, size, width)]
+    cuts = [(start, min(start + width, size)) for start in range(0, size, width)]
+    if len(cuts) < fragments:
+        raise ShapeMismatch(
+            f"{size} values make {len(cuts)} buckets of {width}, fewer than the {fragments} fragments that this "
+            "server's rounds take: use fewer, or a smaller bucket_bytes"
+        )
+    return cuts

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
 from aiops.errors import ConnectionLost, DeadlineExceeded, Refused
 from aiops.sync.thread import LoopThread
 from aiops.worker.client import Client
-from aiops.worker.machine import Overlap, Update, Vector
+from aiops.worker.machine import Update, Vector
 from aiops.worker.meter import Meter
-from aiops.worker.overlap import exchange
 from aiops.worker.pace import Pace
+from aiops.worker.step import exchange
+from aiops.worker.streaming import Machine, Streaming
 from aiops.worker.ticket import Snapshot
+
+log = logging.getLogger("aiops.worker")
 
 
 class Flight:
@@ -34,7 +38,7 @@ class Flight:
         self,
         thread: LoopThread,
         client: Client,
-        machine: Overlap,
+        machine: Machine,
         out: Vector,
         *,
         pace: Pace | None = None,
@@ -106,6 +110,37 @@ class Flight:
                     moved_bytes=self._client.received_bytes,
                 )
             self._arrived.clear()
+
+    def finish(self, push: Callable[[], None], timeout_s: float) -> Vector:
+        """Bring what is not yet pushed into the global model, and return that, float32, shape (n,).
+
+        Args:
+            push: Pushes what is not pushed yet.
+            timeout_s: How long what is under way is waited for; then the newest model is returned as it is.
+
+        Raises:
+            AiopsError: The newest model cannot be had.
+        """
+        try:
+            self._settle(push, time.perf_counter() + timeout_s)
+        except DeadlineExceeded as error:
+            log.info("closing without the last push merged: %s", error)
+        model = None if isinstance(self._machine, Streaming) else self._machine.mail
+        if model is None:
+            model = self._thread.run(newest(self._client, timeout_s))
+        return model.flat
+
+    def _settle(self, push: Callable[[], None], deadline: float) -> None:
+        machine = self._machine
+        if machine.under_way:
+            self.wait(deadline)
+        done = machine.mail is not None and machine.mail.done
+        # Of a model in fragments the rest stays behind: its turn is another round's.
+        if isinstance(machine, Streaming) or done or not machine.n_steps:
+            return
+        push()
+        if machine.under_way:
+            self.wait(deadline)
 
     def _report(self) -> None:
         if self._pace is not None:

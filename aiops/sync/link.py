@@ -16,16 +16,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from aiops.errors import AiopsError, ConfigError, ConnectionLost, DeadlineExceeded
-from aiops.sync.flight import Flight, newest
+from aiops.errors import AiopsError, ConfigError, ConnectionLost
+from aiops.sync.flight import Flight
 from aiops.sync.start import start
 from aiops.sync.thread import LoopThread
 from aiops.types import TensorSpec
 from aiops.worker.client import Client
 from aiops.worker.count import whole
-from aiops.worker.machine import Move, Rule, Vector
+from aiops.worker.machine import Move, Overlap, Rule, Vector
 from aiops.worker.meter import Meter
 from aiops.worker.pace import pace_of
+from aiops.worker.streaming import Streaming
 from aiops.worker.ticket import Snapshot
 
 log = logging.getLogger("aiops.worker")
@@ -56,9 +57,7 @@ class Link:
         done: Whether the server says that training is over; the parameters then are the final model.
 
     Raises:
-        ConfigError: A rule is given and the server's rounds are blocking, or it does not go with the server's drift
-            correction, or the parameters are not exact enough for that, or the server has a proximal term and this
-            does not add it to steps.
+        ConfigError: The rule or the parameters do not go with what the server says.
         ConnectFailed, Rejected, ShapeMismatch, NotFinite: As :meth:`aiops.Client.init`.
     """
 
@@ -180,7 +179,7 @@ class Link:
             return
         try:
             if flush and not self.done:
-                self._flush(timeout_s)
+                self._scatter(self._flight.finish(self._push, timeout_s))
         except AiopsError as error:
             log.warning("the module keeps its own parameters, the newest cannot be had: %s", error)
         finally:
@@ -225,6 +224,8 @@ class Link:
         self._flight.check()
         if move is Move.COMPUTE:
             return False
+        if isinstance(self._machine, Streaming):
+            return self._turn(self._machine, move)
         if move is Move.WAIT:
             self._wait()
         if self._machine.mail is not None:
@@ -235,13 +236,29 @@ class Link:
         self._wait()
         return self._arrive()
 
+    # Of a model in fragments there may be more than one thing to do; say whether one was adopted.
+    def _turn(self, machine: Streaming, move: Move) -> bool:
+        version = machine.version
+        while move is not Move.COMPUTE and not self.done:
+            if move is Move.PUSH:
+                self._push()
+            elif move is Move.WAIT:
+                self._wait()
+            else:
+                self.meter.arrived(machine.mail_at)
+                self._gather(self._x)
+                self.done = machine.adopt(self._x).done
+                self._scatter(machine.model if self.done else self._x)
+            move = machine.move()
+        return machine.version > version
+
     # A model is here: the next push and the adoption are one pass (overlapped), or computing goes on from it.
     def _arrive(self) -> bool:
         mail = self._machine.mail
         assert mail is not None
         self.meter.arrived(self._machine.mail_at)
+        self.done = mail.done
         if mail.done:
-            self.done = True
             self._scatter(mail.flat)
         elif self.overlap:
             self._push()
@@ -249,7 +266,7 @@ class Link:
             self._machine.adopt(self._x)
             self._load()
             if self._pace is not None:
-                self._pace.enter(self._machine.version, self._machine.max_steps)
+                self._pace.enter(mail.version, mail.max_steps)
         return True
 
     # Gather the live parameters, let the machine take the progress out and merge, and send it off.
@@ -265,7 +282,8 @@ class Link:
 
     def _load(self) -> None:
         self._scatter(self._x)
-        if not self._exact:
+        # A model in fragments is exact.
+        if not self._exact and isinstance(self._machine, Overlap):
             self._gather(self._x)
             self._machine.rebase(self._x)
 
@@ -274,23 +292,6 @@ class Link:
         start = time.perf_counter()
         self._flight.wait(None)
         self.meter.waited(start, time.perf_counter())
-
-    # Bring what is not yet pushed into the global model, and the global model into the module.
-    def _flush(self, timeout_s: float) -> None:
-        deadline = time.perf_counter() + timeout_s
-        try:
-            if self._machine.under_way:
-                self._flight.wait(deadline)
-            mail = self._machine.mail
-            if self._machine.n_steps and not (mail is not None and mail.done):
-                self._push()
-                if self._machine.under_way:
-                    self._flight.wait(deadline)
-        except DeadlineExceeded as error:
-            log.info("closing without the last push merged: %s", error)
-        mail = self._machine.mail
-        model = mail if mail is not None else self._thread.run(newest(self._client, timeout_s))
-        self._scatter(model.flat)
 
 
 def _close_at_exit(link: weakref.ref[Link]) -> None:

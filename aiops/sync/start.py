@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from aiops.errors import ConfigError
 from aiops.worker.client import Client
-from aiops.worker.machine import Overlap, Rule, machine_of
+from aiops.worker.machine import Rule, machine_of
+from aiops.worker.streaming import Machine, streaming_of
 from aiops.worker.ticket import Snapshot
 
 
 def start(
     client: Client, snapshot: Snapshot, rule: Rule | None, *, exact: bool, holds: bool
-) -> Overlap:
+) -> Machine:
     """Return the machine of a training loop.
 
     Args:
@@ -32,16 +33,18 @@ def start(
                 f"merge {rule.merge!r} is for overlapped workers, this server's rounds are blocking"
             )
         rule = replace(rule, bootstrap=policy.bootstrap)
-    if policy.drift != "off" and not exact:
+    if not exact and (policy.drift != "off" or policy.fragments):
         raise ConfigError(
-            f"drift {policy.drift!r} adds to the parameters what 16-bit floats round away: "
-            "train in float32, or tell the server drift 'off'"
+            "drift correction adds to the parameters what 16-bit floats round away, and fragments would push what "
+            "they round: train in float32, or tell the server drift 'off' and work until_model or fixed"
         )
     if policy.proximal > 0 and not holds:
         raise ConfigError(
             f"the server has a proximal term of {policy.proximal:g}, which this training loop does not add to its "
             "steps: tell the server proximal 0"
         )
+    if policy.fragments:
+        return streaming_of(policy, client.table, snapshot.flat, snapshot.version, rule=rule)
     return machine_of(
         policy,
         snapshot.flat,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiops.errors import ConfigError, ConnectFailed, ConnectionLost
 from aiops.transport.base import Receiver
@@ -33,11 +34,22 @@ class Link:
         rate_bytes_s: Bytes per second; None is no limit.
         cut_after: Bytes after which the connection breaks; None is never. Counts down as bytes are delivered, and is
             None again once the connection is broken: the next one over this link stands.
+        jitter_s: Each piece takes up to so much less or more, uniformly, but never less than nothing; pieces stay in
+            order, so that one behind a late one is late, too.
+        rng: Where that is drawn from; the same for the same seed.
     """
 
     delay_s: float = 0.0
     rate_bytes_s: float | None = None
     cut_after: int | None = None
+    jitter_s: float = 0.0
+    rng: random.Random = field(default_factory=lambda: random.Random(0), repr=False, compare=False)
+
+    def draw_s(self) -> float:
+        """Return how long the next piece is on its way once the line has taken it, in seconds."""
+        if not self.jitter_s:
+            return self.delay_s
+        return max(0.0, self.delay_s + self.jitter_s * (2 * self.rng.random() - 1))
 
 
 class MemoryConnection(StreamConnection):
@@ -79,7 +91,7 @@ class MemoryConnection(StreamConnection):
         for at in range(0, len(data), step):
             piece = data[at : at + step]
             due = start if rate is None else start + (at + len(piece)) / rate
-            self._wire.append((due + self._link.delay_s, piece))
+            self._wire.append((due + self._link.draw_s(), piece))
         self._line_free = due
         self._undelivered += len(data)
         if self._backlog():
@@ -171,7 +183,7 @@ class MemoryConnection(StreamConnection):
                 self._timer.cancel()
                 self._timer = None
         # The end of the stream travels as long as any bytes, and stays behind the last of them.
-        self._wire.append((self._loop.time() + self._link.delay_s, None))
+        self._wire.append((self._loop.time() + self._link.draw_s(), None))
         self._schedule()
         self._loop.call_soon(self._lost, None)
 

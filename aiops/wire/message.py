@@ -15,6 +15,10 @@ from aiops.wire.frame import Kind
 from aiops.wire.table import Table
 
 MINOR = 0
+
+# Features of a server: it wants the buckets of every push in key order, since one is of use when all workers' are here.
+IN_ORDER = 1
+
 MAX_COUNT = 2**63 - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
@@ -41,7 +45,7 @@ class Hello(Message, frozen=True):
 
 
 class Policy(Message, frozen=True):
-    """What the server decided and its workers do: the work, the codec, the merge rule, corrections.
+    """What the server decided and its workers do: the work, the codecs up and down, the merge rule, corrections.
 
     With ``query`` a worker asks during the round how many steps it has, and ``max_steps``, here and in every model, is
     what is foreseen.
@@ -58,6 +62,9 @@ class Policy(Message, frozen=True):
     drift: Text = "off"
     proximal: float = 0.0
     query: bool = False
+    down: Text = "dense"
+    fragments: Count = 0
+    delay: Count = 0
 
 
 class Welcome(Message, frozen=True):
@@ -105,7 +112,12 @@ class Seed(Message, frozen=True):
 
 
 class Push(Message, frozen=True):
-    """An update; ``parts`` TENSOR frames follow, one per key. ``want`` asks for the model in return."""
+    """An update; ``parts`` TENSOR frames follow, one per key. ``want`` asks for the model in return.
+
+    ``holds`` is the newest version that the worker has a copy of, so that the answer may say what has changed since.
+    ``n_data`` is how many training samples the worker has at all, 0 where it does not say.
+    A push of a ``fragment`` has that fragment's keys alone, and so has the model that answers it.
+    """
 
     sequence: Count
     base: Count
@@ -117,6 +129,9 @@ class Push(Message, frozen=True):
     want: bool
     step_s: float = 0.0
     sync_s: float = 0.0
+    holds: Count | None = None
+    n_data: Count = 0
+    fragment: Count | None = None
 
 
 class Pull(Message, frozen=True):
@@ -134,12 +149,15 @@ class Ack(Message, frozen=True):
 
 
 class Model(Message, frozen=True):
-    """One version of the parameters; ``parts`` TENSOR frames follow, one per key.
+    """One version of the parameters, or of a fragment; ``parts`` TENSOR frames follow, one per key.
 
     ``staleness``, ``n_merged`` and ``moved_steps`` speak of the push it answers; ``done`` says that training is over.
     ``moved_steps`` is the weighted sum of the merged pushes' local steps, times the server's learning rate: divided by
     it, the version's change is the mean progress of one local step. 0 where no push is answered.
     Where ``n_merged`` is 0, that push is in no version yet: it waits for others.
+
+    With ``since`` the parts say what has changed since that version, in the codec that the policy names; without it
+    they are the values.
     """
 
     version: Count
@@ -150,6 +168,7 @@ class Model(Message, frozen=True):
     min_steps: Count = 1
     max_steps: Count | None = None
     moved_steps: float = 0.0
+    since: Count | None = None
 
 
 class Refuse(Message, frozen=True):

@@ -57,6 +57,12 @@ class Table(msgspec.Struct, array_like=True, frozen=True):
         """Leading values of the flat vector whose changes are accumulated; the rest are averaged."""
         return next((bucket.start for bucket in self.buckets if bucket.averaged), self.size)
 
+    def fragment(self, number: int, count: int) -> range:
+        """Return the keys of fragment ``number`` of ``count``; averaged ones are in the last."""
+        n = bisect.bisect_left(self.buckets, True, key=lambda bucket: bucket.averaged)
+        stop = len(self.buckets) if number == count - 1 else (number + 1) * n // count
+        return range(number * n // count, stop)
+
     def tensor_at(self, position: int) -> TensorEntry:
         """Return the tensor that holds value ``position`` of the flat vector."""
         # Empty tensors share their offset with the next one, which lies to their right.

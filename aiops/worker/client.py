@@ -98,7 +98,7 @@ class Client(FlatClient):
 
         Args:
             out: Where they go: tensors laid out as :meth:`empty` does it, such as an earlier result; on loan until the
-                ticket is done.
+                ticket is done. If that fails they may hold anything.
 
         Returns:
             A ticket for arrays by name, all of one version, the caller's to keep: ``out``, or float32 tensors that are

@@ -21,7 +21,9 @@ from aiops.wire.message import Advice, Policy, Push, Query
 from aiops.wire.table import Table
 from aiops.worker.bucket import check_out
 from aiops.worker.count import whole
+from aiops.worker.fragment import Fragment
 from aiops.worker.link import Link
+from aiops.worker.mirror import Mirror
 from aiops.worker.pace import QueryRequest
 from aiops.worker.pusher import Pusher
 from aiops.worker.request import InitRequest, PullRequest, StatusRequest
@@ -42,6 +44,7 @@ class FlatClient:
     Attributes:
         version: Version of the newest parameters received.
         clock: Local steps pushed so far.
+        n_data: Training samples that this worker has, told with every push; 0 where it does not say.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class FlatClient:
     ) -> None:
         self.version = Version(0)
         self.clock = 0
+        self.n_data = 0
         self._make_link = make_link
         self._make_codec = make_codec
         self._lanes = lanes
@@ -60,6 +64,7 @@ class FlatClient:
         self._sequences = itertools.count(1)
         self._link: Link
         self._keeper: asyncio.Task[None]
+        self._mirror: Mirror | None = None
         self._pusher: Pusher
         self._spares: Spares
         self._pushing: asyncio.Task[None]
@@ -79,6 +84,9 @@ class FlatClient:
         try:
             welcome = await self._link.greeted()
             codec = self._make_codec(welcome.policy.codec)
+            # Where models come whole there is no need for a copy of the last one.
+            down = welcome.policy.down
+            self._mirror = None if down == "dense" else Mirror(self._make_codec(down))
         except BaseException:
             try:
                 await self._link.leave()
@@ -86,7 +94,9 @@ class FlatClient:
                 await self._end(self._keeper)
             raise
         self.version = Version(welcome.version)
-        self._pusher = Pusher(self._link, codec, self._make_codec("dense"), self._sequences)
+        self._pusher = Pusher(
+            self._link, codec, self._make_codec("dense"), self._sequences, self._mirror
+        )
         self._pushing = loop.create_task(self._pusher.run(), name="aiops pushes")
         return self
 
@@ -143,7 +153,7 @@ class FlatClient:
             specs: The tensors, in order.
             fill: Writes this worker's parameters into a flat vector when the server asks for them.
         """
-        request = InitRequest(tuple(specs), fill)
+        request = InitRequest(tuple(specs), fill, mirror=self._mirror)
         self._link.submit(request)
         snapshot = await request.ticket
         assert request.table is not None
@@ -159,7 +169,8 @@ class FlatClient:
         ``out`` (float32, contiguous, shape (table.size,)) is on loan until the ticket is done.
         """
         check_out(self.table, out)
-        request = PullRequest(self.table, self._spares.take() if out is None else out)
+        landing = self._spares.take() if out is None else out
+        request = PullRequest(self.table, landing, mirror=self._mirror)
         request.ticket.then(self._received)
         self._link.submit(request)
         return request.ticket
@@ -177,17 +188,19 @@ class FlatClient:
         step_s: float = 0.0,
         sync_s: float = 0.0,
         checked: bool = False,
+        fragment: Fragment | None = None,
     ) -> Ticket[Snapshot]:
         """Push a flat vector, and get the model back if ``want``; for callers that keep one themselves.
 
         ``update`` (float32, shape (table.size,)) is on loan until the ticket is done, since it may have to be sent
         again; ``out`` (the same shape) takes the model. ``checked`` leaves the search for NaN and infinity to the
-        server. The rest is that of :meth:`push`.
+        server. ``fragment`` says that ``update`` and ``out``, which must be given, are of that part of the model alone.
+        The rest is that of :meth:`push`.
 
         Raises:
             LocalProtocolError: A count is none.
         """
-        table = self.table
+        table = self.table if fragment is None else fragment.table
         steps = _count("n_steps", n_steps)
         # Counts and losses may be numpy's, which the wire does not know.
         message = Push(
@@ -201,6 +214,8 @@ class FlatClient:
             want=want,
             step_s=step_s,
             sync_s=sync_s,
+            n_data=_count("n_data", self.n_data),
+            fragment=None if fragment is None else fragment.number,
         )
         ticket = self._pusher.put(
             table,
@@ -208,6 +223,7 @@ class FlatClient:
             update,
             self._spares.take() if want and out is None else out,
             checked=checked,
+            fragment=fragment,
         )
         self.clock = message.clock
         if want:

@@ -19,6 +19,7 @@ from aiops.errors import ConfigError
 from aiops.kernels import swap_update, weighted_add
 from aiops.wire.message import Policy
 from aiops.worker.drift import Drift
+from aiops.worker.fragment import Fragment
 from aiops.worker.proximal import Proximal
 from aiops.worker.rule import Rule as Rule
 from aiops.worker.ticket import Snapshot
@@ -34,6 +35,7 @@ class Move(enum.Enum):
     COMPUTE = "take another local step"
     PUSH = "call push"
     WAIT = "wait for the model, then call push"
+    ADOPT = "call adopt"
 
 
 @dataclass(slots=True)
@@ -46,6 +48,7 @@ class Update:
         n_steps: Local steps in it.
         n_samples: Samples in it.
         loss: Mean loss over the steps that told one; NaN when none did.
+        fragment: What part of the model it is of; None is the whole.
     """
 
     values: Vector
@@ -53,6 +56,7 @@ class Update:
     n_steps: int
     n_samples: int
     loss: float
+    fragment: Fragment | None = None
 
 
 class Overlap:

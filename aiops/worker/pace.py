@@ -14,8 +14,8 @@ from aiops.transport.base import Outgoing
 from aiops.wire.frame import Header, Kind
 from aiops.wire.message import Advice, Policy, Query
 from aiops.wire.session import Event, Session
+from aiops.worker.answer import fail
 from aiops.worker.machine import Move
-from aiops.worker.request import fail
 from aiops.worker.ticket import Ticket
 
 # How late an answer may be, in usual round trips, before its lateness says that the server holds it back.

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from aiops.codec.base import DENSE, Codec, Residual
 from aiops.errors import Busy, ConnectionLost, LocalProtocolError, NotFinite, ShapeMismatch
-from aiops.wire.message import Push
+from aiops.wire.message import IN_ORDER, Push
 from aiops.wire.table import Table
 from aiops.worker.bucket import check_finite, check_out, check_vector
+from aiops.worker.fragment import Fragment, FragmentRequest
 from aiops.worker.link import Link
+from aiops.worker.mirror import Mirror
 from aiops.worker.request import PushRequest, first_key
 from aiops.worker.ticket import Snapshot, Ticket
 
@@ -33,6 +35,7 @@ class _Waiting(msgspec.Struct, eq=False):
     update: NDArray[np.float32]
     out: NDArray[np.float32] | None
     ticket: Ticket[Snapshot]
+    fragment: Fragment | None
     residuals: dict[int, Residual | None] = {}
 
 
@@ -53,9 +56,17 @@ class Pusher:
         codec: What an update looks like on the wire.
         plain: What running statistics look like there: averages cannot be sent in parts or late.
         sequences: Numbers for pushes, ascending, none used before in this life of the worker.
+        mirror: The newest model received, where answers may say what has changed since.
     """
 
-    def __init__(self, link: Link, codec: Codec, plain: Codec, sequences: Iterator[int]) -> None:
+    def __init__(
+        self,
+        link: Link,
+        codec: Codec,
+        plain: Codec,
+        sequences: Iterator[int],
+        mirror: Mirror | None = None,
+    ) -> None:
         self._left = _Left({})
         # Residuals that were replaced, or belong to a push that was refused: the next ones go to their memory. What
         # has been shown to others stays theirs.
@@ -64,6 +75,7 @@ class Pusher:
         self._codec = codec
         self._plain = plain
         self._sequences = sequences
+        self._mirror = mirror
         self._first = 0
         self._closed = False
         # The first one is under way.
@@ -84,7 +96,8 @@ class Pusher:
 
     def agree(self, table: Table) -> None:
         """Begin with fresh residuals for the buckets of this table."""
-        self._first = first_key(table, self._link.greeting.worker)
+        greeting = self._link.greeting
+        self._first = 0 if greeting.features & IN_ORDER else first_key(table, greeting.worker)
         self._spares = {}
         self._left = _Left(
             {
@@ -117,10 +130,12 @@ class Pusher:
         out: NDArray[np.float32] | None,
         *,
         checked: bool = False,
+        fragment: Fragment | None = None,
     ) -> Ticket[Snapshot]:
         """Send an update in its turn; it is on loan until the ticket is done.
 
-        ``checked`` says that NaN and infinity are looked for elsewhere: by the codec or the server.
+        ``checked`` says that NaN and infinity are looked for elsewhere: by the codec or the server. ``table`` is the
+        ``fragment``'s own where the update is of one.
 
         Raises:
             ShapeMismatch: ``update`` or ``out`` is not laid out like the table's flat vector, or they share memory.
@@ -143,7 +158,7 @@ class Pusher:
             raise Busy(
                 f"{MAX_WAITING} pushes wait to be sent, that is the limit: await their tickets"
             )
-        waiting = _Waiting(table, message, update, out, ticket)
+        waiting = _Waiting(table, message, update, out, ticket, fragment)
         ticket.heard(lambda: self._answered(waiting))
         self._waiting.append(waiting)
         if len(self._waiting) == 1:
@@ -173,7 +188,7 @@ class Pusher:
     # used again.
     async def _encode_apart(self, waiting: _Waiting) -> None:
         try:
-            encoded = await asyncio.to_thread(self._encode, waiting.table, waiting.update)
+            encoded = await asyncio.to_thread(self._encode, waiting)
             self._submit(waiting, encoded)
         except Exception as error:
             waiting.ticket.fail(error)
@@ -185,7 +200,7 @@ class Pusher:
             self._wake.set()
             return
         try:
-            self._submit(waiting, self._encode(waiting.table, waiting.update))
+            self._submit(waiting, self._encode(waiting))
         except Exception as error:
             waiting.ticket.fail(error)
 
@@ -194,6 +209,19 @@ class Pusher:
             return
         message = msgspec.structs.replace(waiting.message, sequence=next(self._sequences))
         payload, waiting.residuals = encoded
+        if waiting.fragment is not None:
+            self._link.submit(
+                FragmentRequest(
+                    waiting.fragment,
+                    message,
+                    payload,
+                    self._codec,
+                    waiting.out,
+                    self._plain,
+                    ticket=waiting.ticket,
+                )
+            )
+            return
         self._link.submit(
             PushRequest(
                 waiting.table,
@@ -204,6 +232,7 @@ class Pusher:
                 self._plain,
                 ticket=waiting.ticket,
                 first=self._first,
+                mirror=self._mirror,
             )
         )
 
@@ -213,18 +242,26 @@ class Pusher:
             return
         if waiting.ticket.exception() is None:
             # In this order, see residuals.
-            old, self._left = self._left, _Left(waiting.residuals)
-            self._spares = {} if old.shown else old.rests
+            old, rests = self._left, waiting.residuals
+            if waiting.fragment is None:
+                spares = old.rests
+            else:
+                spares = {key: old.rests[key] for key in rests}
+                rests = {**old.rests, **rests}
+            self._left = _Left(rests)
+            self._spares = {} if old.shown else spares
         else:
             self._spares.update(waiting.residuals)
         self._waiting.popleft()
         if self._waiting:
             self._begin()
 
-    def _encode(self, table: Table, update: NDArray[np.float32]) -> _Encoded:
+    def _encode(self, waiting: _Waiting) -> _Encoded:
+        update, buckets = waiting.update, waiting.table.buckets
+        first = 0 if waiting.fragment is None else waiting.fragment.keys.start
         payload: list[Sequence[NDArray[np.generic]]] = []
         residuals: dict[int, Residual | None] = {}
-        for key, bucket in enumerate(table.buckets):
+        for key, bucket in enumerate(buckets, first):
             part = update[bucket.start : bucket.stop]
             try:
                 codec = self._plain if bucket.averaged else self._codec

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from aiops.codec.base import DENSE, Codec
-from aiops.errors import REFUSALS, AiopsError, Refused, RemoteProtocolError, StalePush
+from aiops.errors import RemoteProtocolError
 from aiops.transport.base import Outgoing
 from aiops.types import DTYPE_IDS, TensorSpec, Version
 from aiops.wire.frame import Header, Kind
-from aiops.wire.message import Ack, Agreed, Init, Model, Pull, Push, Refuse, Report, Seed, Status
+from aiops.wire.message import Ack, Agreed, Init, Model, Pull, Push, Report, Seed, Status
 from aiops.wire.session import Event, Session
 from aiops.wire.table import Table
+from aiops.worker.answer import as_bytes, fail, land_in, resolve_model
+from aiops.worker.mirror import Mirror
 from aiops.worker.ticket import Snapshot, Ticket
 
 FLOAT32 = DTYPE_IDS["float32"]
@@ -51,9 +54,11 @@ class PullRequest:
         out: NDArray[np.float32] | None,
         *,
         ticket: Ticket[Snapshot] | None = None,
+        mirror: Mirror | None = None,
     ) -> None:
         self.ticket: Ticket[Snapshot] = ticket or Ticket()
         self._table = table
+        self._mirror = mirror
         self._flat = np.empty(table.size, np.float32) if out is None else out
 
     def frames(self, session: Session, number: int) -> list[Outgoing]:
@@ -66,7 +71,7 @@ class PullRequest:
 
     def answered(self, session: Session, event: Event) -> list[Outgoing] | None:
         """Resolve with the model."""
-        resolve_model(self.ticket, self._table, self._flat, event)
+        resolve_model(self.ticket, self._table, self._flat, event, self._mirror)
         return None
 
 
@@ -82,6 +87,7 @@ class PushRequest(PullRequest):
         plain: How averaged buckets are encoded; as all others unless given.
         ticket: Whom to tell; a ticket of its own unless given.
         first: The key that goes first, see :func:`first_key`.
+        mirror: The newest model received, where answers may say what has changed since.
     """
 
     def __init__(
@@ -95,8 +101,10 @@ class PushRequest(PullRequest):
         *,
         ticket: Ticket[Snapshot] | None = None,
         first: int = 0,
+        mirror: Mirror | None = None,
     ) -> None:
-        super().__init__(table, out if message.want else np.empty(0, np.float32), ticket=ticket)
+        landing = out if message.want else np.empty(0, np.float32)
+        super().__init__(table, landing, ticket=ticket, mirror=mirror)
         self.message = message
         self._codec, self._plain = codec, plain or codec
         self._first = first
@@ -105,7 +113,11 @@ class PushRequest(PullRequest):
 
     def frames(self, session: Session, number: int) -> list[Outgoing]:
         """Return the PUSH frame and one TENSOR frame per key."""
-        frames: list[Outgoing] = [(session.send(Kind.PUSH, self.message, request=number), ())]
+        message = self.message
+        if self._mirror is not None:
+            # What is here now, and not when it was first sent: a model may have come in between.
+            message = msgspec.structs.replace(message, holds=self._mirror.version)
+        frames: list[Outgoing] = [(session.send(Kind.PUSH, message, request=number), ())]
         n = len(self._payload)
         for place in range(n):
             key = (self._first + place) % n
@@ -121,6 +133,11 @@ class PushRequest(PullRequest):
             )
             frames.append((head, views))
         return frames
+
+    def land(self, header: Header) -> memoryview:
+        """Return the bucket's slice of the vector, or memory for what has changed in it."""
+        changed = None if self._mirror is None else self._mirror.land(self._table, header)
+        return super().land(header) if changed is None else changed
 
     def answered(self, session: Session, event: Event) -> list[Outgoing] | None:
         """Resolve with the model, or with what the acknowledgement says."""
@@ -140,15 +157,21 @@ class InitRequest:
     Args:
         specs: The tensors; none asks for whatever the server has.
         seed: Fills a flat vector with this worker's parameters.
+        mirror: The newest model received, where one is kept.
     """
 
     def __init__(
-        self, specs: tuple[TensorSpec, ...], seed: Callable[[Table, NDArray[np.float32]], None]
+        self,
+        specs: tuple[TensorSpec, ...],
+        seed: Callable[[Table, NDArray[np.float32]], None],
+        *,
+        mirror: Mirror | None = None,
     ) -> None:
         self.ticket: Ticket[Snapshot] = Ticket()
         self.table: Table | None = None
         self._specs = specs
         self._seed = seed
+        self._mirror = mirror
         self._flat = np.empty(0, np.float32)
 
     def frames(self, session: Session, number: int) -> list[Outgoing]:
@@ -169,9 +192,11 @@ class InitRequest:
                 self._flat = np.empty(table.size, np.float32)
                 return self._seeds(session, event.request, table) if seed else []
             case Ack(version) if self.table is not None:
+                if self._mirror is not None:
+                    self._mirror.take(version, self._flat)
                 self.ticket.resolve(Snapshot(Version(version), self._flat))
             case Model() if self.table is not None:
-                resolve_model(self.ticket, self.table, self._flat, event)
+                resolve_model(self.ticket, self.table, self._flat, event, self._mirror)
             case _:
                 fail(self.ticket, event)
         return None
@@ -219,82 +244,3 @@ def first_key(table: Table, worker: int) -> int:
     homes = [bucket.shard for bucket in table.buckets]
     own = worker % (max(homes, default=0) + 1)
     return homes.index(own) if own in homes else 0
-
-
-def as_bytes(array: NDArray[np.generic]) -> memoryview:
-    """Return a contiguous array's memory as format 'B', without a copy."""
-    if not array.size:
-        return memoryview(b"")
-    return array.data.cast("B")
-
-
-def land_in(table: Table, flat: NDArray[np.float32], header: Header) -> memoryview:
-    """Return the slice of ``flat`` that a model's TENSOR frame belongs to.
-
-    Raises:
-        RemoteProtocolError: The key or the size is not the table's.
-    """
-    if header.key >= len(table.buckets):
-        raise RemoteProtocolError(f"model has key {header.key}, the table has {len(table.buckets)}")
-    bucket = table.buckets[header.key]
-    if header.size != 4 * bucket.size or header.codec != DENSE or flat.size != table.size:
-        raise RemoteProtocolError(
-            f"model's key {header.key} has {header.size} bytes in codec {header.codec}, "
-            f"{4 * bucket.size} of dense float32 are due"
-        )
-    return as_bytes(flat[bucket.start : bucket.stop])
-
-
-def resolve_model(
-    ticket: Ticket[Snapshot], table: Table, flat: NDArray[np.float32], event: Event
-) -> None:
-    """Resolve with the model that has landed in ``flat``, or fail with what came instead."""
-    body = event.body
-    if not isinstance(body, Model):
-        fail(ticket, event)
-        return
-    versions = {part.header.version for part in event.parts}
-    if len(event.parts) != len(table.buckets) or versions - {body.version}:
-        # One version per pull, whatever happens: a torn model must never be trained on.
-        error = RemoteProtocolError(
-            f"model of version {body.version} has {len(event.parts)} of {len(table.buckets)} keys "
-            f"of versions {sorted(versions)}"
-        )
-        ticket.fail(error)
-        raise error
-    ticket.version = Version(body.version)
-    ticket.staleness = body.staleness
-    ticket.bytes += flat.nbytes
-    ticket.resolve(
-        Snapshot(
-            Version(body.version),
-            flat,
-            body.staleness,
-            body.n_merged,
-            body.done,
-            body.min_steps,
-            body.max_steps,
-            body.moved_steps,
-        )
-    )
-
-
-def fail(ticket: Ticket[Any], event: Event) -> None:
-    """Fail with the refusal, or end the connection over an answer that makes no sense.
-
-    Raises:
-        RemoteProtocolError: The answer is of a kind that does not answer this.
-    """
-    if isinstance(event.body, Refuse):
-        ticket.fail(refusal(event.body))
-        return
-    raise RemoteProtocolError(f"{event.kind.name} does not answer request {event.request}")
-
-
-def refusal(refuse: Refuse) -> AiopsError:
-    """Return the exception that a REFUSE message stands for."""
-    kind = REFUSALS.get(refuse.code, Refused)
-    if kind is StalePush and len(refuse.args) == 2:
-        return StalePush(*refuse.args)
-    error = kind.__new__(kind, refuse.message)
-    return error

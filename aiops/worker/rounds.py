@@ -14,8 +14,8 @@ import numpy as np
 from aiops.worker.client import Client
 from aiops.worker.machine import Move, Vector, machine_of
 from aiops.worker.meter import Meter
-from aiops.worker.overlap import LocalStep, check_lr, exchange, take_step
 from aiops.worker.pace import Pace, pace_of
+from aiops.worker.step import LocalStep, check_lr, exchange, take_step
 
 
 async def blocking(

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from aiops.api.connecting import connect
 from aiops.cli import main
-from aiops.config import CODEC
+from aiops.config import AGGREGATION, CODEC, COMPENSATION, OPTIMIZER
 from aiops.launch.process import Child
 from aiops.transport.connection import TcpConnection
 from aiops.transport.handover import AVAILABLE
@@ -22,6 +22,53 @@ def test_the_help_names_every_codec(capsys):
     assert main(["serve", "--help"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert f"How updates travel: {', '.join(CODEC)};" in told
+
+
+def test_the_help_names_every_numeric_rule(capsys):
+    assert main(["serve", "--help"]) == 0
+    told = "".join(capsys.readouterr().out.split())
+    for name in (*AGGREGATION, *OPTIMIZER, *COMPENSATION):
+        assert name in told
+
+
+@pytest.mark.timeout(60)
+async def test_numeric_rules_reach_the_server(tmp_path):
+    start = tmp_path / "start.safetensors"
+    save_file({"w": np.zeros(4, np.float32)}, start)
+    rules = ["--aggregation", "median", "--optimizer", "momentum:1,0.5", "--down", "topk:0.5"]
+    async with (
+        Child("aiops", ["serve", "--port", "0", "--init", str(start), *rules], name="s") as server,
+        connect((await server.hear(20)).decode()) as ps,
+    ):
+        await ps.init()
+        # Of velocities 1 and 1.5 half of the values go down a round.
+        for expected in ([1, 1, 0, 0], [1, 1, 2.5, 2.5]):
+            params = await ps.sync({"w": np.ones(4, np.float32)})
+            assert params["w"].tolist() == expected
+
+
+@pytest.mark.timeout(60)
+async def test_a_compensation_reaches_the_server_with_its_preset(tmp_path):
+    start = tmp_path / "start.safetensors"
+    save_file({"w": np.zeros(4, np.float32)}, start)
+    options = [
+        "--algorithm",
+        "fedasync-constant",
+        "--weights",
+        "constant:0.5",
+        "--init",
+        str(start),
+    ]
+    async with Child("aiops", ["serve", "--port", "0", *options], name="server") as server:
+        url = (await server.hear(20)).decode()
+        async with connect(url, name="a") as a, connect(url, name="b") as b:
+            assert (a.policy.min_steps, a.policy.max_steps) == (10, 10)
+            for ps in (a, b):
+                await ps.init()
+            # 0.5 * 8, then 0.5 * 4 + 0.5 * 6.
+            for ps, update, expected in ((a, 8, 4), (b, 6, 5)):
+                params = await ps.sync({"w": np.full(4, update, np.float32)})
+                assert params["w"].tolist() == [expected] * 4
 
 
 @pytest.mark.timeout(60)
@@ -68,6 +115,19 @@ async def test_options_reach_the_server_and_parameters_go_in_and_out(tmp_path, l
             assert (await ps.pull_flat()).done
     assert server._process.returncode == 143
     np.testing.assert_array_equal(load_file(end)["w"], np.arange(40) + update / 2)
+
+
+@pytest.mark.timeout(60)
+async def test_a_server_streams_chunks_of_the_size_it_is_told():
+    arguments = ["serve", "--port", "0", "--stream-bytes", "64", "--work", "fixed:1"]
+    async with Child("aiops", arguments, name="server") as server:
+        url = (await server.hear(20)).decode()
+        async with connect(url) as ps:
+            await ps.init({"w": np.zeros(80, np.float32)})
+            assert [bucket.size for bucket in ps.table.buckets] == [16] * 5
+            params = await ps.sync({"w": np.arange(80, dtype=np.float32)})
+            np.testing.assert_array_equal(params["w"], np.arange(80))
+            assert (await ps.status())["counters"]["chunks_ahead"] == 4
 
 
 @pytest.mark.timeout(60)

@@ -9,6 +9,7 @@ from aiops.policy.combination import (
     check_drift,
     check_fold,
     check_members,
+    check_streaming,
     check_weights,
     check_work,
 )
@@ -164,7 +165,9 @@ def test_only_bulk_rounds_are_added_up_as_they_come(sync):
 
 
 @pytest.mark.parametrize(
-    "wrap", [lambda rule: rule, by_steps, normalized, product], ids=lambda wrap: wrap.__name__
+    "wrap",
+    [lambda rule: rule, by_steps, normalized, product],
+    ids=["alone", "by_steps", "normalized", "product"],
 )
 def test_only_weights_of_each_push_are_added_up_as_they_come(wrap):
     check_fold(parse_sync("bulk"), wrap(Ones()))
@@ -177,6 +180,25 @@ def test_a_buffer_is_no_larger_than_all_workers_fill():
     check_members(parse_sync("bulk"), max_members=1)
     with pytest.raises(ConfigError, match="waits for 5 pushes and there are at most 4 workers"):
         check_members(parse_sync("buffered:5"), max_members=4)
+
+
+MIXED = {"merge": "mix", "bootstrap": "fixed"}
+
+
+@pytest.mark.parametrize(
+    ("sync", "options", "sentence"),
+    [
+        ("asynchronous", MIXED, "takes one fragment in a round, from all workers the same"),
+        ("ssp:2", MIXED, "does not wait for them all: use sync bulk"),
+        ("bulk", MIXED | {"merge": "carry"}, "merge 'carry' is for models that come whole"),
+        ("bulk", MIXED | {"bootstrap": "authors"}, "bootstrap 'authors' is about NBSync's first"),
+    ],
+)
+def test_fragments(sync, options, sentence):
+    check_work(parse_sync("bulk:0"), parse_work("fragments:4,100,5"), **MIXED)
+    check_work(parse_sync("bulk"), parse_work("fragments:4,100,5"), **MIXED)
+    with pytest.raises(ConfigError, match=sentence):
+        check_work(parse_sync(sync), parse_work("fragments:4,100,5"), **options)
 
 
 class Own:
@@ -194,6 +216,13 @@ def test_a_users_own_policies_are_only_asked_what_their_doors_answer():
     check_weights(parse_sync("bulk"), Own())
     check_work(Own(), Own(), merge="carry", bootstrap="authors")
     check_work(parse_sync("ssp:2"), Own(), merge="reset", bootstrap="fixed")
+
+
+def test_streaming_needs_a_round_whose_pushes_are_known_beforehand():
+    check_streaming(parse_sync("bulk"))
+    for text in ("asynchronous", "ssp:2"):
+        with pytest.raises(ConfigError, match="stream_bytes sends chunks back before a push is"):
+            check_streaming(parse_sync(text))
 
 
 DRIFT = {"merge": "partial", "beta": 0.5, "bootstrap": "fixed"}
@@ -225,6 +254,7 @@ DRIFT = {"merge": "partial", "beta": 0.5, "bootstrap": "fixed"}
         (("bulk", "by_steps", "until_model"), {"beta": 1.0}, "not 'partial:1': use partial:0.5"),
         (("bulk", "by_steps", "until_model"), {"beta": 0.0}, "not 'partial:0': use partial:0.5"),
         (("bulk", "by_steps", "until_model"), {"bootstrap": "authors"}, "pushes steps twice"),
+        (("bulk", "by_steps", "fragments:4,100"), {}, "needs the whole model's change"),
     ],
 )
 def test_drift_correction(bad, options, sentence):

@@ -18,6 +18,7 @@ from aiops.policy.place import by_bytes
 from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 from aiops.policy.table import SYNC, WEIGHTS, WORK
 from aiops.policy.weight import (
+    by_data,
     by_samples,
     by_staleness,
     by_steps,
@@ -27,7 +28,7 @@ from aiops.policy.weight import (
     product,
     uniform,
 )
-from aiops.policy.work import fill_the_sync, fixed, until_model
+from aiops.policy.work import fill_the_sync, fixed, fragments, until_model
 
 SYNC_POLICIES = [
     bulk,
@@ -50,11 +51,13 @@ WORK_POLICIES = [
     esync,
     lambda: esync(4),
     esync_prototype,
+    lambda: fragments(4, 100, 5),
 ]
 # Sum over one update of fresh pushes with equal steps; None where it is the number of pushes.
 WEIGHT_RULES = [
     (uniform, 1.0),
     (by_samples, 1.0),
+    (by_data, 1.0),
     (by_steps, 1.0),
     (lambda: by_steps(by_samples()), 1.0),
     (constant, None),
@@ -84,6 +87,7 @@ def push(worker, *, n_samples=32, n_steps=4, staleness=0, loss=math.nan):
         n_steps=n_steps,
         loss=loss,
         arrived=0.5 * worker,
+        n_data=640,
     )
 
 
@@ -111,7 +115,8 @@ def test_every_name_on_the_command_line_is_swept_here():
     assert {type(bulk()), type(asynchronous()), type(ssp(1))} <= swept
     for table in (SYNC, WEIGHTS, WORK):
         for factory in table.values():
-            made = factory(*{ssp: [3], fixed: [3], buffered: [3], dssp: [3, 9]}.get(factory, []))
+            numbers = {ssp: [3], fixed: [3], buffered: [3], dssp: [3, 9], fragments: [4, 100]}
+            made = factory(*numbers.get(factory, []))
             assert type(made) in swept
 
 

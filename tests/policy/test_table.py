@@ -31,7 +31,7 @@ from aiops.policy.weight import (
     product,
     uniform,
 )
-from aiops.policy.work import fixed, until_model
+from aiops.policy.work import fixed, fragments, until_model
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,14 @@ from aiops.policy.work import fixed, until_model
         (parse_work, "esync:8", ESync(8)),
         (parse_work, "esync_prototype", ESync(1, push_time=False, slack_s=0.5)),
         (parse_work, "esync_prototype:2,0.01", ESync(2, push_time=False, slack_s=0.01)),
+        (parse_work, "fragments:4,100", fragments(4, 100, 1)),
+        (parse_work, "fragments:4,100,5", fragments(4, 100, 5)),
         (parse_weights, "uniform", uniform()),
         (parse_weights, "by_samples", by_samples()),
         (parse_weights, "by_steps", by_steps()),
         (parse_weights, "by_steps:by_samples", by_steps(by_samples())),
         (parse_weights, "constant", constant()),
+        (parse_weights, "constant:0.6*hinge", product(constant(0.6), hinge())),
         (parse_weights, "by_staleness", by_staleness(0.5)),
         (parse_weights, "by_staleness:1e-1", by_staleness(0.1)),
         (parse_weights, "hinge", hinge(10, 4)),

@@ -9,6 +9,7 @@ import pytest
 from aiops.errors import ConfigError
 from aiops.policy.base import PushView
 from aiops.policy.weight import (
+    by_data,
     by_samples,
     by_staleness,
     by_steps,
@@ -20,8 +21,8 @@ from aiops.policy.weight import (
 )
 
 
-def pushes(samples=(), steps=(), staleness=()):
-    n = max(len(samples), len(steps), len(staleness))
+def pushes(samples=(), steps=(), staleness=(), data=()):
+    n = max(len(samples), len(steps), len(staleness), len(data))
     samples, steps, staleness = samples or [1] * n, steps or [1] * n, staleness or [0] * n
     return [
         PushView(
@@ -32,6 +33,7 @@ def pushes(samples=(), steps=(), staleness=()):
             n_steps=steps[i],
             loss=math.nan,
             arrived=0.0,
+            n_data=data[i] if data else 0,
         )
         for i in range(n)
     ]
@@ -44,6 +46,16 @@ def pushes(samples=(), steps=(), staleness=()):
         pytest.param(by_samples(), pushes([1, 3, 4]), [0.125, 0.375, 0.5], id="shares of samples"),
         pytest.param(by_samples(), pushes([0, 5]), [0.0, 1.0], id="no sample weighs nothing"),
         pytest.param(by_samples(), pushes([0, 0]), [0.0, 0.0], id="no sample at all: all zero"),
+        pytest.param(
+            by_data(), pushes([9, 1], data=[100, 300]), [0.25, 0.75], id="shares of the data"
+        ),
+        # p = 1/4, 3/4; tau = (1*2 + 3*4) / 4 = 3.5; w = 0.25 * 3.5/2, 0.75 * 3.5/4.
+        pytest.param(
+            by_steps(by_data()),
+            pushes([64, 128], steps=[2, 4], data=[100, 300]),
+            [0.4375, 0.65625],
+            id="fednova by data",
+        ),
         # tau = (1 + 2 + 5) / 3 = 8/3, each third of it divided by its own steps.
         pytest.param(by_steps(), pushes(steps=[1, 2, 5]), [8 / 9, 4 / 9, 8 / 45], id="fednova"),
         pytest.param(by_steps(), pushes(steps=[4, 4]), [0.5, 0.5], id="equal steps: plain mean"),
@@ -65,6 +77,13 @@ def pushes(samples=(), steps=(), staleness=()):
             by_steps(constant()), pushes(steps=[1, 3]), [1.0, 1 / 3], id="shares sum to P"
         ),
         pytest.param(constant(), pushes(staleness=[0, 7]), [1.0, 1.0], id="constant"),
+        pytest.param(constant(0.6), pushes(staleness=[0, 7]), [0.6, 0.6], id="alpha"),
+        pytest.param(
+            product(constant(0.6), by_staleness(0.5)),
+            pushes(staleness=[0, 3]),
+            [0.6, 0.3],
+            id="alpha times polynomial",
+        ),
         pytest.param(
             by_staleness(), pushes(staleness=[0, 3, 8]), [1.0, 0.5, 1 / 3], id="polynomial 0.5"
         ),
@@ -179,6 +198,12 @@ def test_exponents_are_finite_and_not_negative(bad):
         hinge(bad, 4)
     with pytest.raises(ConfigError, match=r"hinge's b is .* must be a finite number >= 0"):
         hinge(10, bad)
+
+
+@pytest.mark.parametrize("bad", [0, -0.1, 1.5, math.nan, True, "1"])
+def test_a_constant_weight_is_above_0_and_at_most_1(bad):
+    with pytest.raises(ConfigError, match=r"constant's value is .*, it must be in \(0, 1\]"):
+        constant(bad)
 
 
 def test_a_product_has_factors():

@@ -8,7 +8,7 @@ import pytest
 
 from aiops.errors import ConfigError
 from aiops.policy.base import Work, WorkerView
-from aiops.policy.work import MOST_STEPS, fill_the_sync, fixed, until_model
+from aiops.policy.work import MOST_STEPS, fill_the_sync, fixed, fragments, until_model
 
 FAST_AND_SLOW = {
     0: WorkerView(clock=40, step_s=0.1, sync_s=2.0),
@@ -24,6 +24,7 @@ FAST_AND_SLOW = {
         pytest.param(until_model(), Work(1, None), True, id="nbsync"),
         pytest.param(until_model(2, 50), Work(2, 50), True, id="nbsync with limits"),
         pytest.param(until_model(3, 3), Work(3, 3), True, id="overlapped rounds of fixed length"),
+        pytest.param(fragments(4, 100, 5), Work(25, None), True, id="streaming diloco"),
     ],
 )
 def test_plan(policy, work, overlap):
@@ -94,3 +95,21 @@ def test_the_floor_and_the_cap_are_whole_and_in_order(bad):
         fill_the_sync(8, bad)
     with pytest.raises(ConfigError, match="cap is 7, it must be a whole number >= floor = 8"):
         fill_the_sync(8, 7)
+
+
+@pytest.mark.parametrize(
+    ("count", "steps", "delay", "message"),
+    [
+        (0, 4, 1, "fragments' count is 0, it must be a whole number >= 1"),
+        (2, 4.0, 1, "fragments' steps is 4.0, it must be a whole number >= 1"),
+        (3, 100, 5, "fragments' steps are 100, they must be a multiple of the 3 fragments"),
+        (4, 100, 25, "fragments' delay is 25, it must be .* less than the 25 between two pushes"),
+        (4, 100, -1, "fragments' delay is -1"),
+        (4, 100, 1.5, "fragments' delay is 1.5"),
+    ],
+)
+def test_fragments_take_turns_within_their_steps(count, steps, delay, message):
+    with pytest.raises(ConfigError, match=message):
+        fragments(count, steps, delay)
+    assert fragments(4, 100, 24).plan(FAST_AND_SLOW)[1] == Work(25, None)
+    assert fragments(1, 1, 0).overlap

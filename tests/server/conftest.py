@@ -47,6 +47,6 @@ def threads(monkeypatch):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Drafts of buckets of a kilobyte, chunk by chunk of 256 bytes: the same paths as with megabytes."""
-    for room in ("draft", "arrival", "shard"):
+    for room in ("draft", "arrival", "shard", "ruled_job"):
         monkeypatch.setattr(f"aiops.server.{room}.CHUNK_BYTES", 256)
     monkeypatch.setattr("aiops.server.arrival.DRAFTED_BYTES", 1024)

@@ -119,6 +119,8 @@ class Hand:
         sync_s=0.0,
         number=None,
         split=False,
+        holds=None,
+        fragment=None,
     ):
         """Send a push; ``parts`` are arrays (key = position) or dicts of key, data, codec, dtype."""
         number = self.session.next_request() if number is None else number
@@ -133,6 +135,8 @@ class Hand:
             want=want,
             step_s=step_s,
             sync_s=sync_s,
+            holds=holds,
+            fragment=fragment,
         )
         head = self.session.send(Kind.PUSH, push, request=number)
         frames = [(head, ()), *self.tensors(number, parts)]

@@ -195,3 +195,24 @@ async def test_nonsense_measurements_do_no_harm(hand, times):
         answer = await worker.push(1, *GOOD, loss=times, step_s=times, sync_s=times)
         assert answer.kind is Kind.ACK
         assert (await worker.push(2, *GOOD, base=1, n_steps=2**63 - 1)).kind is Kind.ACK
+
+
+async def test_weights_by_data_refuse_a_worker_that_does_not_say_how_much_it_has():
+    start = {"w": np.zeros(1, np.float32)}
+    async with (
+        Cluster(
+            params=start, min_workers=2, sync="bulk:0", work="fixed:1", weights="by_data"
+        ) as house,
+        house.worker("a") as a,
+        house.worker("b") as b,
+    ):
+        a.n_data, b.n_data = 300, 0
+        await a.init(start)
+        await b.init(start)
+        first = a.push({"w": np.ones(1, np.float32)})
+        with pytest.raises(Refused, match=r"worker 1 says 0: give n_data to connect"):
+            await b.push({"w": np.ones(1, np.float32)})
+        b.n_data = 100
+        await b.push({"w": -np.ones(1, np.float32)})
+        await first
+        assert (await a.pull())["w"] == pytest.approx([0.75 - 0.25])

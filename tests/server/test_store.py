@@ -149,3 +149,24 @@ def test_a_model_of_nothing_can_be_held_and_merged(pool):
     assert merge(store, [{}], [1.0]) is None
     assert store.vector().size == 0
     store.close()
+
+
+def test_a_bucket_that_no_push_has_keeps_its_memory(store, pool):
+    flat = np.ones(24, np.float32)
+    some = {key: part for key, part in parts(store, flat).items() if key != 1}
+    before, lent = store.vector(), store.lend(1)
+    taken = pool.outstanding
+    assert merge(store, [some, some], [0.25, 0.75]) is None
+    same = store.lend(1)
+    assert same is lent
+    for block in (lent, same):
+        block.release()
+    want = before + flat
+    bucket = store.table.buckets[1]
+    want[bucket.start : bucket.stop] -= 1
+    np.testing.assert_array_equal(store.vector(), want)
+    # A merge that is given up leaves it as well.
+    jobs = store.begin([some], [1.0], 1.0, {})
+    store.discard(jobs)
+    np.testing.assert_array_equal(store.vector(), want)
+    assert pool.outstanding == taken

@@ -134,3 +134,43 @@ def test_a_worker_that_averages_what_others_learn_is_refused():
     )
     with pytest.raises(ShapeMismatch, match="tensor 'w' has averaged=True, False was agreed"):
         check_same(table, [TensorSpec("w", (7,), "float32", averaged=True)])
+
+
+def cut(*sizes, fragments, shards=1, bucket_values=16, averaged=0):
+    specs = [spec(f"t{i}", size) for i, size in enumerate(sizes)]
+    if averaged:
+        specs.append(TensorSpec("mean", (averaged,), "float32", averaged=True))
+    table = build_table(
+        specs, shards=shards, bucket_bytes=4 * bucket_values, place=by_bytes(), fragments=fragments
+    )
+    return table, [table.fragment(number, fragments) for number in range(fragments)]
+
+
+def test_fragments_have_as_many_buckets_each_and_the_last_one_the_statistics():
+    table, keys = cut(1000, fragments=4, bucket_values=160, averaged=3)
+    # Seven buckets would do, eight are a multiple of four.
+    assert len(table.buckets) == 9
+    assert keys == [range(2), range(2, 4), range(4, 6), range(6, 9)]
+    assert len({bucket.size for bucket in table.buckets[:7]}) == 1
+    # Each of a fragment's buckets is on another shard, so that all shards have to do.
+    table, keys = cut(1000, fragments=2, shards=2)
+    for one in keys:
+        assert {table.buckets[key].shard for key in one} == {0, 1}
+
+
+@given(size=st.integers(1, 500), fragments=st.integers(1, 6), averaged=st.integers(0, 40))
+def test_fragments_cover_the_table_in_order_and_none_is_empty(size, fragments, averaged):
+    try:
+        table, keys = cut(size, fragments=fragments, averaged=averaged)
+    except ShapeMismatch:
+        assert size <= 16 * fragments
+        return
+    assert [key for one in keys for key in one] == list(range(len(table.buckets)))
+    assert all(keys)
+
+
+def test_a_model_too_small_for_its_fragments_is_refused():
+    with pytest.raises(
+        ShapeMismatch, match="40 values make 3 buckets of 16, fewer than the 4 fragments"
+    ):
+        cut(40, fragments=4, bucket_values=1024)

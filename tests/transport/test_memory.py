@@ -1,6 +1,7 @@
 """The memory transport's link: exact on virtual time, slow on demand, cut where it is told to be."""
 
 import asyncio
+import random
 
 import pytest
 
@@ -251,3 +252,61 @@ async def test_closing_a_listener_twice_does_not_close_the_one_that_came_after_i
     await first.close()
     connection = await network.connect("server", Inbox, **options)
     connection.abort()
+
+
+async def arrivals(link, count=40, pause_s=0.0):
+    async with MEMORY.pair(up=link, idle_s=1e6) as (near, far):
+        times, start = clocked(far.inbox), now()
+        for key in range(count):
+            await near.connection.send([tensor(key, filled(1000 - HEAD, 1))])
+            await asyncio.sleep(pause_s)
+        await far.inbox.received(count)
+        assert far.inbox.keys == list(range(count))
+        return [at - start for at in times]
+
+
+async def test_a_delay_with_jitter_varies_evenly_around_its_mean():
+    link = Link(delay_s=0.05, jitter_s=0.02)
+    delays = sorted(at - key for key, at in enumerate(await arrivals(link, 400, pause_s=1.0)))
+    assert delays[0] == pytest.approx(0.03, abs=0.001)
+    assert delays[200] == pytest.approx(0.05, abs=0.003)
+    assert delays[399] == pytest.approx(0.07, abs=0.001)
+    assert 0.03 <= delays[0] + 1e-9 < delays[399] <= 0.07 + 1e-9
+
+
+async def test_no_jitter_lets_anything_arrive_before_it_is_sent():
+    link = Link(delay_s=0.01, jitter_s=0.5)
+    delays = [at - key for key, at in enumerate(await arrivals(link, 50, pause_s=1.0))]
+    assert min(delays) == pytest.approx(0.0, abs=1e-9)
+
+
+async def test_jitter_delays_whoever_is_behind_and_puts_nobody_ahead():
+    times = await arrivals(Link(delay_s=5.0, rate_bytes_s=10_000, jitter_s=4.0))
+    assert times == sorted(times)
+    # Nobody is there sooner than a delay of zero would have it.
+    assert all(at >= 0.1 * (key + 1) - 1e-9 for key, at in enumerate(times))
+    # 4 s of jitter let many of them, 0.1 s apart, come in together.
+    assert len(set(times)) < 20
+
+
+async def test_the_same_seed_is_the_same_jitter():
+    first, again, other = [
+        await arrivals(Link(delay_s=0.05, jitter_s=0.02, rng=random.Random(seed)), 9, 1.0)
+        for seed in (1, 1, 2)
+    ]
+    assert first == pytest.approx(again, abs=1e-9)
+    assert first != pytest.approx(other, abs=1e-3)
+
+
+async def test_jitter_can_begin_on_a_link_that_is_in_use():
+    link = Link(delay_s=0.5)
+    async with MEMORY.pair(up=link, idle_s=1e6) as (near, far):
+        times = clocked(far.inbox)
+        for key in range(2):
+            await near.connection.send([tensor(key, filled(10, 1))])
+            await asyncio.sleep(3.0)
+            link.jitter_s = 0.1
+        await far.inbox.received(2)
+    assert times[0] == pytest.approx(0.5)
+    assert times[1] != pytest.approx(3.5)
+    assert times[1] == pytest.approx(3.5, abs=0.5)

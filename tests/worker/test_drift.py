@@ -284,8 +284,8 @@ async def test_with_skewed_data_plain_nbsync_is_biased_and_the_corrected_one_rea
 @pytest.mark.virtual
 async def test_blocking_rounds_are_corrected_too_as_scaffold():
     fedavg = {"sync": "bulk:0", "work": "fixed:10", "weights": "by_steps"}
-    assert off_by(await skewed(blocking, **fedavg)) > 0.2
-    assert off_by(await skewed(blocking, drift="infer", **fedavg)) < 1e-4
+    assert off_by(await skewed(blocking, rounds=60, **fedavg)) > 0.2
+    assert off_by(await skewed(blocking, rounds=60, drift="infer", **fedavg)) < 1e-4
 
 
 @pytest.mark.virtual

@@ -159,3 +159,29 @@ def test_of_a_statistic_its_distance_to_the_model_is_pushed(merge):
     arrive(overlap, 1, vector(10.0, 6.25))
     # What is merged into 6.25 makes it this worker's 6.5.
     np.testing.assert_array_equal(overlap.push(x).values, vector(2.0, 0.25))
+
+
+def test_eager_is_the_published_outer_step_of_each_worker():
+    """Each worker's model takes its fresh share, and the mean of the last round without its own stale share.
+
+    Eager updates (Kale et al., 2025): D_i(t) = d_i(t) / N + (mean d(t-1) - d_i(t-1) / N), with outer SGD of rate 1
+    theta_i(t+1) = theta_i(t) + D_i(t), and d_i(t) is what worker i did since theta_i(t). By hand, for two workers:
+    d(0) = (4, 8), theta(1) = (2, 4); d(1) = (2, 6), theta(2) = (2 + 1 + 6 - 2, 4 + 3 + 6 - 4) = (7, 9);
+    d(2) = (-2, 4), theta(3) = (7 - 1 + 4 - 1, 9 + 2 + 4 - 3) = (9, 12).
+    """
+    done = [(4.0, 8.0), (2.0, 6.0), (-2.0, 4.0)]
+    starts = [(2.0, 4.0), (7.0, 9.0), (9.0, 12.0)]
+    models = [vector(0.0), vector(6.0), vector(10.0)]
+    xs = [vector(0.0), vector(0.0)]
+    workers = [machine(x, Rule("eager")) for x in xs]
+    # The outer model of time 0 is a model that arrives before anything is pushed.
+    for overlap in workers:
+        overlap.deliver(Snapshot(0, models[0], n_merged=2))
+    for t, changes in enumerate(done):
+        for i, change in enumerate(changes):
+            xs[i] += change
+            workers[i].stepped()
+            if t:
+                arrive(workers[i], t, models[t])
+            assert workers[i].push(xs[i]).values == vector(change)
+            assert xs[i] == vector(starts[t][i])

@@ -33,15 +33,8 @@ from aiops.wire.message import (
 )
 from aiops.wire.session import Event, Role, Session, State
 from aiops.wire.table import BucketEntry, Table, TensorEntry
-from aiops.worker.request import (
-    InitRequest,
-    PullRequest,
-    PushRequest,
-    StatusRequest,
-    as_bytes,
-    first_key,
-    refusal,
-)
+from aiops.worker.answer import as_bytes, refusal
+from aiops.worker.request import InitRequest, PullRequest, PushRequest, StatusRequest, first_key
 from aiops.worker.ticket import Ticket
 
 TABLE = Table(

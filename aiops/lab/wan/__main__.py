@@ -118,7 +118,7 @@ def table(spec: LinkSpec, verdict: Verdict) -> list[str]:
     """
     lines = [
         f"{verdict.label}; congestion control {verdict.congestion}, measured with {verdict.probed_with}",
-        f"{'link':>6} {'up Mbit/s':>10} {'down Mbit/s':>12} {'round trip ms':>14}",
+        f"{'link':>7} {'up Mbit/s':>10} {'down Mbit/s':>12} {'round trip ms':>14}",
     ]
     up_bits_s, down_bits_s = (spec.rate(way) * (1 - spec.loss) for way in WAYS)
     lines.append(_row("should", up_bits_s, down_bits_s, spec.round_trip_s()))
@@ -138,7 +138,7 @@ def table(spec: LinkSpec, verdict: Verdict) -> list[str]:
 
 
 def _row(name: str, up_bits_s: float, down_bits_s: float, trip_s: float) -> str:
-    return f"{name:>6} {up_bits_s / 1e6:>10.2f} {down_bits_s / 1e6:>12.2f} {trip_s * 1e3:>14.2f}"
+    return f"{name:>7} {up_bits_s / 1e6:>10.2f} {down_bits_s / 1e6:>12.2f} {trip_s * 1e3:>14.2f}"
 
 
 if __name__ == "__main__":

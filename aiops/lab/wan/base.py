@@ -49,6 +49,9 @@ class Wan(Protocol):
     async def begin(self) -> None:
         """Set the links to what they begin with, and let their schedules of changes begin."""
 
+    async def reset(self) -> None:
+        """Set the links to what they begin with, and let no changes come until the next `begin`."""
+
     async def counters(self) -> Counters | None:
         """Return what the emulator counted so far; None where nobody counts."""
 

@@ -1,8 +1,8 @@
 """The emulator's process: ``python -m aiops.lab.wan.carrier``, told what to do in lines of JSON.
 
-It hears a `Job`, answers `Ready`, and from then on hears "begin", and "counters", which it answers with `Counters`; so
-it does at its end. It ends with its stdin, and takes with it whoever is left in the namespaces: a parent that has been
-killed can end nobody any more.
+It hears a `Job`, answers `Ready`, and from then on hears "begin", "reset", and "counters", which it answers with
+`Counters`; so it does at its end. It ends with its stdin, and takes with it whoever is left in the namespaces: a parent
+that has been killed can end nobody any more.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class Commands:
         for line in lines:
             if line == b"begin":
                 self._emulator.begin()
+            elif line == b"reset":
+                self._emulator.reset()
             elif line == b"counters":
                 say(self._emulator.counters())
 
@@ -92,8 +94,11 @@ def main() -> None:
     try:
         tuns = list[int]()
         if job.links:
-            tuns = [open_tun(namespaces[0], "server")]
-            tuns += [open_tun(fd, worker) for worker, fd in enumerate(namespaces[1:])]
+            trains = all(link.takes_trains() for link in job.links)
+            tuns = [
+                open_tun(fd, index - 1 if index else "server", trains=trains)
+                for index, fd in enumerate(namespaces)
+            ]
         emulator = Emulator(tuns, job.links, seed=job.seed)
         emulator.listen(STDIN, Commands(emulator).hear)
         say(Ready(priority=be_prompt()))

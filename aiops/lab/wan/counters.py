@@ -39,10 +39,10 @@ class WayCounters(msgspec.Struct, frozen=True, kw_only=True):
     """What one way of a link carried.
 
     Attributes:
-        packets: IP packets delivered.
-        n_bytes: Their bytes.
+        packets: IP packets delivered; a train of packets that the kernel hands over as one counts as one.
+        n_bytes: Their bytes, with one header for a train.
         dropped: Packets that found the queue full.
-        lost: Packets lost on the line, by chance.
+        lost: Packets lost on the line, by chance; then there are no trains.
         late_s: How much later than they were due packets were delivered, on average.
         late_p99_s: All but a hundredth of them were not later than that; in steps of 16 us.
     """

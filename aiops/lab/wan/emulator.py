@@ -16,7 +16,7 @@ from aiops.lab.wan.address import FIRST_OCTET
 from aiops.lab.wan.counters import Counters, Lateness, WayCounters
 from aiops.lab.wan.direction import Direction
 from aiops.lab.wan.link import WAYS, LinkSpec
-from aiops.lab.wan.tun import MTU_BYTES
+from aiops.lab.wan.tun import HEADER_BYTES, LARGEST_BYTES, line_bytes
 
 # Packets read of one interface before others have their turn; deliveries wait meanwhile, for 0.1 ms at most.
 READS = 16
@@ -25,7 +25,7 @@ READS = 16
 DOWN_NS = 20_000_000
 
 IPV4 = 0x4
-DESTINATION = 19  # where the last octet of an IPv4 packet's destination stands
+DESTINATION = HEADER_BYTES + 19  # where the last octet of an IPv4 packet's destination stands
 
 # What the heap's entries mean besides a direction's number.
 CHANGE, INTERFACE = -1, -2
@@ -71,15 +71,11 @@ class Emulator:
 
     def begin(self) -> None:
         """Set every link to what it begins with, and its changes to come from now on."""
-        now = time.monotonic_ns()
-        states = [
-            (now + int(at_s * 1e9), index, state)
-            for index, link in enumerate(self._links)
-            for at_s, state in link.states()
-        ]
-        # Latest first: the next one is taken from the end.
-        self._changes = sorted(states, key=lambda entry: entry[:2], reverse=True)
-        self._change(now)
+        self._schedule([link.states() for link in self._links])
+
+    def reset(self) -> None:
+        """Set every link to what it begins with, and let no changes come."""
+        self._schedule([link.states()[:1] for link in self._links])
 
     def run(self) -> None:
         """Carry packets until a handler raises."""
@@ -121,6 +117,17 @@ class Emulator:
             elapsed_s=time.monotonic() - self._start,
         )
 
+    def _schedule(self, links: Sequence[Sequence[tuple[float, LinkSpec]]]) -> None:
+        now = time.monotonic_ns()
+        states = [
+            (now + int(at_s * 1e9), index, state)
+            for index, link in enumerate(links)
+            for at_s, state in link
+        ]
+        # Latest first: the next one is taken from the end.
+        self._changes = sorted(states, key=lambda entry: entry[:2], reverse=True)
+        self._change(now)
+
     # Write everything that is due, the earliest direction first.
     def _deliver(self) -> None:
         now, heap, write = time.monotonic_ns, self._heap, os.write
@@ -142,7 +149,7 @@ class Emulator:
                     direction.dropped += 1
                 else:
                     t = now()
-                    late.add(t - due, len(packet))
+                    late.add(t - due, len(packet) - HEADER_BYTES)
             if flying:
                 heapq.heapreplace(heap, (flying[0][0], index))
             else:
@@ -155,19 +162,19 @@ class Emulator:
         t = time.monotonic_ns()
         try:
             for _ in range(READS):
-                packet = read(fd, MTU_BYTES)
+                packet = read(fd, LARGEST_BYTES)
                 if route is None:
                     index = self._down.get(packet[DESTINATION])
-                if index is None or packet[0] >> 4 != IPV4:
+                if index is None or packet[HEADER_BYTES] >> 4 != IPV4:
                     continue
                 direction = self._directions[index]
-                due = direction.enqueue(len(packet), t)
+                due = direction.enqueue(line_bytes(packet), t)
                 if due >= 0:
                     if not direction.flying:
                         heapq.heappush(self._heap, (due, index))
                     direction.flying.append((due, packet))
-        except BlockingIOError:
-            pass
+        except (BlockingIOError, IndexError):
+            pass  # nothing more, or something shorter than a header
         except OSError:
             self._rest(fd)
 

@@ -11,13 +11,17 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aiops.errors import ConfigError
 from aiops.launch.netns import fresh, here, raise_interface
 
 _NET = Path("/proc/sys/net")
+_ALLOWED = _NET / "ipv4/tcp_allowed_congestion_control"
+
+# How often a congestion control is chosen before another process is believed to forbid it for good.
+ATTEMPTS = 5
 
 # Both belong to util-linux; entering takes them 2 ms. `ip netns exec` wants a name and mounts /sys anew.
 TOOLS = ("nsenter", "setpriv")
@@ -49,12 +53,21 @@ def make(*, congestion: str | None, slow_start_after_idle: bool | None) -> int:
             (_NET / "ipv6/conf/all/disable_ipv6").write_text("1")
         # Else a connection begins with what an earlier one to the same address ended with.
         (_NET / "ipv4/tcp_no_metrics_save").write_text("1")
-        if congestion is not None:
-            _choose(congestion)
         if slow_start_after_idle is not None:
             setting = _NET / "ipv4/tcp_slow_start_after_idle"
             setting.write_text(str(int(slow_start_after_idle)))
-        return here()
+        # This descriptor goes on meaning the setting of this namespace.
+        chosen = os.open(_NET / "ipv4/tcp_congestion_control", os.O_WRONLY)
+        space = here()
+    try:
+        if congestion is not None:
+            _choose(congestion, chosen)
+    except BaseException:
+        os.close(space)
+        raise
+    finally:
+        os.close(chosen)
+    return space
 
 
 def congestion_here() -> str:
@@ -104,11 +117,36 @@ def _inhabitants(numbers: set[int]) -> list[int]:
     return [pid for pid in pids if pid != os.getpid()]
 
 
-def _choose(congestion: str) -> None:
+def _choose(congestion: str, setting: int) -> None:
+    for _ in range(ATTEMPTS):
+        try:
+            os.write(setting, congestion.encode())
+        except FileNotFoundError:
+            available = (_NET / "ipv4/tcp_available_congestion_control").read_text().split()
+            raise ConfigError(
+                f"congestion is {congestion!r}, this kernel has {', '.join(sorted(available))}"
+            ) from None
+        except PermissionError:
+            with _allowed(congestion), contextlib.suppress(PermissionError):
+                os.write(setting, congestion.encode())
+                return
+        else:
+            return
+    raise ConfigError(f"congestion is {congestion!r}, {_ALLOWED} does not allow it")
+
+
+# A namespace may use what every user may: for the moment of choosing, this is among it. Another process that does the
+# same may put the list back in between.
+@contextlib.contextmanager
+def _allowed(congestion: str) -> Iterator[None]:
     try:
-        (_NET / "ipv4/tcp_congestion_control").write_text(congestion)
-    except FileNotFoundError:
-        available = (_NET / "ipv4/tcp_available_congestion_control").read_text().split()
+        before = _ALLOWED.read_text()
+        _ALLOWED.write_text(f"{before.strip()} {congestion}")
+    except OSError as error:
         raise ConfigError(
-            f"congestion is {congestion!r}, this kernel has {', '.join(sorted(available))}"
+            f"congestion is {congestion!r}, {_ALLOWED} does not allow it: {error.strerror}"
         ) from None
+    try:
+        yield
+    finally:
+        _ALLOWED.write_text(before)

@@ -9,7 +9,7 @@ import contextlib
 import math
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from aiops.errors import ConfigError
 from aiops.lab.wan.address import PREFIX_BITS, address
@@ -98,28 +98,28 @@ def worker_commands(worker: int, link: LinkSpec) -> list[list[str]]:
     ]
 
 
-def lay(spaces: Sequence[int], links: Sequence[LinkSpec]) -> None:
-    """Make the links.
+def commands(spaces: Sequence[int], links: Sequence[LinkSpec]) -> Iterator[tuple[int, list[str]]]:
+    """Yield what makes the links: in which namespace which command is run.
 
     Args:
         spaces: Descriptors of the namespaces, the server's first.
         links: What each worker's link is like.
-
-    Raises:
-        ConfigError: A command failed.
     """
     server, *workers = spaces
     for worker, (space, link) in enumerate(zip(workers, links, strict=True)):
         peer = f"/proc/{os.getpid()}/fd/{space}"
-        for where, commands in (
-            (server, server_commands(worker, link, peer)),
-            (space, worker_commands(worker, link)),
-        ):
-            for command in commands:
-                _run(where, command)
+        for command in server_commands(worker, link, peer):
+            yield server, command
+        for command in worker_commands(worker, link):
+            yield space, command
 
 
-def _run(space: int, command: list[str]) -> None:
+def run(space: int, command: list[str]) -> None:
+    """Run one of them.
+
+    Raises:
+        ConfigError: It failed.
+    """
     with inside(space):
         done = subprocess.run(command, capture_output=True, check=False, text=True)
     if done.returncode:

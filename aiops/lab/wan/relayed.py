@@ -87,6 +87,10 @@ class RelayWan:
         """Set the links to what they begin with, and let their schedules of changes begin."""
         self._began_s = asyncio.get_running_loop().time()
 
+    async def reset(self) -> None:
+        """Set the links to what they begin with, and let no changes come until the next `begin`."""
+        self._began_s = None
+
     async def counters(self) -> None:
         """Return None: nobody counts packets, there are none."""
         return

@@ -33,8 +33,8 @@ LABELS: dict[Kind, str] = {"tun": "TUN emulator", "netem": "netem"}
 class SpaceWan:
     """Namespaces and links between them; use it as ``async with``.
 
-    Nothing of it outlives its process: namespaces have no names, the emulator ends with its stdin and kills who is left
-    in them.
+    Nothing of it outlives its process, however that ends: namespaces have no names and are gone with who holds them,
+    the emulator ends with its stdin and kills who is left in them, and what `command` starts ends with its parent.
 
     Args:
         links: What each worker's link is like.
@@ -79,7 +79,7 @@ class SpaceWan:
             raise ConfigError(f"a WAN of namespaces needs the commands {' and '.join(missing)}")
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._close)
-            await asyncio.to_thread(self._make)
+            await self._make()
             self._carrier = await stack.enter_async_context(
                 Child("aiops.lab.wan.carrier", name="the emulator")
             )
@@ -88,7 +88,9 @@ class SpaceWan:
             if not ready.priority:
                 self.label += " without priority"
             if self.kind == "netem":
-                await asyncio.to_thread(netem.lay, self._spaces, self.links)
+                for space, command in netem.commands(self._spaces, self.links):
+                    netem.run(space, command)
+                    await asyncio.sleep(0)
             await self._answer()
             self._stack = stack.pop_all()
         return self
@@ -122,6 +124,11 @@ class SpaceWan:
         if self.kind == "tun":
             await self._carrier.say(b"begin")
 
+    async def reset(self) -> None:
+        """Set the links to what they begin with, and let no changes come until the next `begin`."""
+        if self.kind == "tun":
+            await self._carrier.say(b"reset")
+
     async def counters(self) -> Counters | None:
         """Return what the emulator counted so far; None where the kernel emulates."""
         if self.kind == "netem":
@@ -135,10 +142,13 @@ class SpaceWan:
             raise ConfigError(f"worker {place} has no link, there are {len(self.links)}")
         return self._spaces[index]
 
-    def _make(self) -> None:
+    # Each takes a millisecond of the loop: a thread would go on with it after a cancellation.
+    async def _make(self) -> None:
         for _ in range(1 + len(self.links)):
-            space = namespace.make(congestion=self._asked, slow_start_after_idle=self._slow_start)
-            self._spaces.append(space)
+            self._spaces.append(
+                namespace.make(congestion=self._asked, slow_start_after_idle=self._slow_start)
+            )
+            await asyncio.sleep(0)
         with inside(self._spaces[0]):
             self.congestion = namespace.congestion_here()
 
@@ -165,6 +175,8 @@ class SpaceWan:
 
     async def _close(self) -> None:
         spaces, self._spaces = self._spaces, []
-        await asyncio.to_thread(namespace.end_all, spaces)
-        for space in spaces:
-            os.close(space)
+        try:
+            await asyncio.to_thread(namespace.end_all, spaces)
+        finally:
+            for space in spaces:
+                os.close(space)

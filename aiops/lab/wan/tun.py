@@ -1,4 +1,9 @@
-"""A TUN interface in a network namespace: what its programs send comes out of a descriptor, packet by packet."""
+"""A TUN interface in a network namespace: what its programs send comes out of a descriptor, packet by packet.
+
+In front of each stands a virtio header of ten bytes. With trains, the kernel hands over what TCP sends in one go (1 ms
+of its pace, so eight full packets at 100 Mbit/s and two at 20) as one large packet, as it does to a network card that
+segments; it is written to the other interface as it is.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ import socket
 import struct
 
 from aiops.lab.wan.address import PREFIX_BITS, Place, address
+from aiops.lab.wan.link import ETHERNET_BYTES
 from aiops.launch.netns import inside, raise_interface
 
 DEVICE = "/dev/net/tun"
@@ -19,16 +25,33 @@ MTU_BYTES = 1500
 # less than twelve workers' windows at 100 Mbit/s, and what does not fit is lost outside of the emulated queues.
 WAITING = 8192
 
-_TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
+# The header: flags, kind of a train, length of a packet's headers, payload of each packet (little endian), checksum.
+HEADER_BYTES = 10
+
+# The largest train, a full IP packet with its virtio header.
+LARGEST_BYTES = 65_535 + HEADER_BYTES
+
+_TUNSETIFF, _IFF_TUN, _IFF_NO_PI, _IFF_VNET_HDR = 0x400454CA, 0x0001, 0x1000, 0x4000
+_TUNSETOFFLOAD, _TUN_F_CSUM, _TUN_F_TSO4 = 0x400454D0, 0x01, 0x02
 _SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCSIFMTU, _SIOCSIFTXQLEN = 0x8916, 0x891C, 0x8922, 0x8943
 
 
-def open_tun(namespace: int, place: Place) -> int:
+def line_bytes(packet: bytes) -> int:
+    """Return the bytes of IP that what was read takes on a line, with 14 of Ethernet between its packets."""
+    if not packet[1]:
+        return len(packet) - HEADER_BYTES
+    headers, each = packet[2] | packet[3] << 8, packet[4] | packet[5] << 8
+    further = -(-(len(packet) - HEADER_BYTES - headers) // each) - 1
+    return len(packet) - HEADER_BYTES + further * (headers + ETHERNET_BYTES)
+
+
+def open_tun(namespace: int, place: Place, *, trains: bool) -> int:
     """Make a place's interface and set it up.
 
     Args:
         namespace: A descriptor of the place's network namespace.
         place: Whose it is.
+        trains: Whether packets may be handed over in trains.
 
     Returns:
         A descriptor that does not block; the interface is gone when it is closed.
@@ -41,7 +64,9 @@ def open_tun(namespace: int, place: Place) -> int:
         device = os.open(DEVICE, os.O_RDWR | os.O_NONBLOCK)
         stack.callback(os.close, device)
         name = NAME.encode()
-        fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH22x", name, _IFF_TUN | _IFF_NO_PI))
+        flags = _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR
+        fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH22x", name, flags))
+        fcntl.ioctl(device, _TUNSETOFFLOAD, _TUN_F_CSUM | _TUN_F_TSO4 if trains else 0)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for request, value in ((_SIOCSIFMTU, MTU_BYTES), (_SIOCSIFTXQLEN, WAITING)):
                 fcntl.ioctl(sock, request, struct.pack("16si20x", name, value))

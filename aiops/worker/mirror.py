@@ -1,0 +1,104 @@
+"""The newest model that a worker has received, for servers whose answers say only what has changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiops.codec.base import DENSE, Codec
+from aiops.errors import RemoteProtocolError, ShapeMismatch
+from aiops.types import Version
+from aiops.wire.frame import Frame, Header
+from aiops.wire.message import Model
+from aiops.wire.table import Table
+
+
+class Mirror:
+    """A copy of the newest model received, in memory of its own.
+
+    Args:
+        codec: How changes are coded.
+
+    Attributes:
+        version: Which one it is; None before the first.
+    """
+
+    def __init__(self, codec: Codec) -> None:
+        self.version: Version | None = None
+        self._codec = codec
+        self._flat = np.empty(0, np.float32)
+
+    def take(self, version: int, flat: NDArray[np.float32]) -> None:
+        """Note a model that came whole; ``flat`` is copied."""
+        if self._flat.size != flat.size:
+            self._flat = np.empty_like(flat)
+        np.copyto(self._flat, flat)
+        self.version = Version(version)
+
+    def land(self, table: Table, header: Header) -> memoryview | None:
+        """Return memory for a coded part of an answer; None for other ones.
+
+        Raises:
+            RemoteProtocolError: No coding of this bucket is that large.
+        """
+        if header.codec != self._codec.wire_id or header.key >= len(table.buckets):
+            return None
+        bucket = table.buckets[header.key]
+        # An index and a value for each, or the head of a coded payload where they are few.
+        most = 8 * bucket.size + 32
+        if bucket.averaged or header.size > most:
+            raise RemoteProtocolError(
+                f"model's key {header.key} has {header.size} bytes in codec {header.codec}, "
+                f"at most {0 if bucket.averaged else most} are due"
+            )
+        return np.empty(header.size, np.uint8).data
+
+    def add(
+        self, table: Table, model: Model, parts: Sequence[Frame], flat: NDArray[np.float32]
+    ) -> None:
+        """Go on to the version that an answer leads to; nothing has changed here when an error is raised.
+
+        Args:
+            table: The agreed table.
+            model: What the answer says of itself.
+            parts: One for each key. Running statistics are whole, and have landed in ``flat``.
+            flat: float32, shape (table.size,), writable: receives the model.
+
+        Raises:
+            RemoteProtocolError: It is not about the version that is here, or a part makes no sense.
+        """
+        since = model.since
+        if since is None or since != self.version or model.version <= since:
+            raise RemoteProtocolError(
+                f"model of version {model.version} says what has changed since version {since}, "
+                f"the newest one here is {self.version}"
+            )
+        for part in parts:
+            self._check(table, part)
+        for part in parts:
+            bucket = table.buckets[part.header.key]
+            own, given = self._flat[bucket.start : bucket.stop], flat[bucket.start : bucket.stop]
+            if bucket.averaged:
+                np.copyto(own, given)
+            else:
+                self._codec.add_to(own, part.payload, 1.0)
+                np.copyto(given, own)
+        self.version = Version(model.version)
+
+    def _check(self, table: Table, part: Frame) -> None:
+        bucket, key = table.buckets[part.header.key], part.header.key
+        due = DENSE if bucket.averaged else self._codec.wire_id
+        if part.header.codec != due:
+            raise RemoteProtocolError(
+                f"model's key {key} has codec {part.header.codec}, {due} is due"
+            )
+        if bucket.averaged:
+            return
+        try:
+            position = self._codec.check(part.payload, bucket.size)
+        except ShapeMismatch as error:
+            raise RemoteProtocolError(f"model's key {key}: {error}") from None
+        if position >= 0:
+            raise RemoteProtocolError(f"model's key {key} is not finite at position {position}")

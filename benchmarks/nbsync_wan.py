@@ -1,0 +1,170 @@
+"""Does NBSync do over a WAN what it claims, against tuned rivals, and what do its improvements add?
+
+``python -m benchmarks.nbsync_wan [--quick | --full] [--json] [--out DIR] [--only TEXT]``: every method is tuned on
+every cell in virtual time, with the same number of points, on seeds that are not compared, and runs on five others.
+``--quick`` takes the numbers of an earlier search (``benchmarks/nbsync_wan_tuned.json``) and three seeds of two cells.
+What is in DIR already is not run again, so that a search of hours can be continued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from aiops.lab.fleet import Fleet
+from aiops.lab.job import Job
+from aiops.lab.method import Method
+from aiops.lab.problem import Problem
+from aiops.lab.record import Record
+from aiops.lab.scenario import Scenario, speed_ratio
+from aiops.lab.statistic import Interval, Summary, speedup, summarize
+from aiops.lab.tune import Tuned, tune
+from benchmarks import wan_cells as cells
+
+TUNED = Path(__file__).with_name("nbsync_wan_tuned.json")
+QUICK_SEEDS = (0, 1, 2)
+
+
+class Cell(msgspec.Struct, kw_only=True):
+    """One scenario and all that was found for it."""
+
+    scenario: Scenario
+    ratio: float
+    slow: float
+    tuned: dict[str, Tuned] = {}
+    records: dict[str, list[Record]] = {}
+
+
+def plan(*, full: bool) -> list[tuple[Scenario, tuple[Method, ...]]]:
+    """Return what is run, the most telling first."""
+    if not full:
+        return [(one, (*cells.rivals(4.0)[1:5], *cells.ours())) for one in cells.QUICK]
+    found = []
+    for one in (*cells.GRID, *cells.MORE):
+        slow = max(one.workers.slowdown)
+        found.append((one, (*cells.rivals(slow), *cells.ours())))
+    both = (*cells.rivals(4.0), *cells.skewed(4.0), *cells.ours())
+    found += [(one, both) for one in cells.SKEWED]
+    for one in cells.COMPRESSED:
+        renamed = msgspec.structs.replace(one, name=f"{one.name}-topk")
+        found.append((renamed, (*cells.rivals(4.0)[1:2], *cells.compressed(4.0))))
+    return found
+
+
+async def measure(
+    fleet: Fleet, cell: Cell, method: Method, seeds: Sequence[int], known: dict[str, Tuned]
+) -> None:
+    """Tune a method on a cell, unless its numbers are known, and run it."""
+    tuned = known.get(method.label) or await tune(fleet, cell.scenario, method, cells.TUNING_SEEDS)
+    cell.tuned[method.label] = tuned
+    jobs = [Job(scenario=cell.scenario, method=tuned.method, seed=seed) for seed in seeds]
+    cell.records[method.label] = [_bare(record) for record in await fleet.run_all(jobs)]
+
+
+# Lanes and single evaluations would be most of a file of hundreds of runs.
+def _bare(record: Record) -> Record:
+    workers = tuple(msgspec.structs.replace(worker, lanes=()) for worker in record.workers)
+    return msgspec.structs.replace(record, workers=workers, wires=record.wires[:1])
+
+
+def table(cell: Cell) -> Iterator[str]:
+    """Yield a cell's lines: time to target, and how much faster the best of ours is than each."""
+    records = cell.records
+    mine = [label for label in records if label.startswith("nbsync")]
+    best = min(mine, key=lambda label: _time(summarize({label: records[label]})[0]), default=None)
+    yield f"{cell.scenario.name}: S/c = {cell.ratio:.0f}, target {cell.scenario.target:.0%}"
+    yield (
+        f"  {'':<22}{'s to target':>22}{'best of ours is':>24}{'rounds':>8}{'steps':>8}"
+        f"{'util':>6}{'MB':>8}{'best':>7}  tuned"
+    )
+    for label, runs in records.items():
+        one = summarize({label: runs})[0]
+        ahead = speedup(runs, records[best]) if best is not None else None
+        spent, ratio = _told(one.time_s, ".1f"), _told(ahead, ".2f", "x")
+        tuned = cell.tuned[label]
+        edges = f" ({', '.join(tuned.edges)} at the edge)" if tuned.edges else ""
+        yield (
+            f"  {label:<22}{spent:>22}{ratio:>24}{one.rounds:>8.0f}{one.steps:>8.0f}"
+            f"{one.utilisation:>6.2f}{one.megabytes:>8.1f}{one.best:>7.3f}  "
+            f"{tuned.method.told()}{edges}"
+        )
+
+
+def _told(interval: Interval | None, form: str, unit: str = "") -> str:
+    if interval is None:
+        return "-"
+    return f"{interval.mean:{form}}{unit} ({interval.low:{form}}-{interval.high:{form}})"
+
+
+def _time(summary: Summary) -> float:
+    return float("inf") if summary.time_s is None else summary.time_s.mean
+
+
+async def run(arguments: argparse.Namespace) -> list[Cell]:
+    """Run the plan and return its cells."""
+    known: dict[str, dict[str, Tuned]] = {}
+    if not arguments.full and TUNED.exists():
+        known = msgspec.json.decode(TUNED.read_bytes(), type=dict[str, dict[str, Tuned]])
+    seeds = cells.SEEDS if arguments.full else QUICK_SEEDS
+    found = []
+    async with Fleet(arguments.processes) as fleet:
+        for scenario, methods in plan(full=arguments.full):
+            if arguments.only not in scenario.name:
+                continue
+            path = arguments.out / f"{scenario.name}.json" if arguments.out else None
+            cell = _start(scenario, path)
+            for method in methods:
+                if method.label in cell.records or (
+                    arguments.method and arguments.method not in method.label
+                ):
+                    continue
+                began = time.perf_counter()
+                await measure(fleet, cell, method, seeds, known.get(scenario.name, {}))
+                took_s = time.perf_counter() - began
+                print(f"{scenario.name}: {method.label} took {took_s:.0f} s", file=sys.stderr)
+                if path is not None:
+                    path.write_bytes(msgspec.json.encode(cell))
+            print("\n".join(table(cell)), file=sys.stderr if arguments.json else sys.stdout)
+            found.append(cell)
+    return found
+
+
+def _start(scenario: Scenario, path: Path | None) -> Cell:
+    if path is not None and path.exists():
+        return msgspec.json.decode(path.read_bytes(), type=Cell)
+    ratio = speed_ratio(scenario, Problem(scenario).size)
+    return Cell(scenario=scenario, ratio=ratio, slow=max(scenario.workers.slowdown))
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.nbsync_wan", description=__doc__)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--quick", action="store_true", help="two cells, three seeds, known numbers (the default)"
+    )
+    how.add_argument("--full", action="store_true", help="every cell, tuned: hours")
+    parser.add_argument("--json", action="store_true", help="print the summaries as JSON")
+    parser.add_argument(
+        "--out", type=Path, help="directory of results, continued where it has some"
+    )
+    parser.add_argument("--only", default="", help="only cells whose name has this text")
+    parser.add_argument("--method", default="", help="only methods whose name has this text")
+    parser.add_argument("--processes", type=int, help="runs at the same time; as many as cores")
+    arguments = parser.parse_args()
+    if arguments.out is not None:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+    found = asyncio.run(run(arguments))
+    if arguments.json:
+        summaries = {cell.scenario.name: summarize(cell.records) for cell in found}
+        print(msgspec.json.encode(summaries).decode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""The cells of the WAN benchmark: which data, workers and links each method meets, and what of each method is tuned.
+
+With S the time of a dense push and pull on an idle link and c a fast worker's step, S/c is what decides; H is the slow
+worker's step over c. A perceptron of 50,890 values is 1.7 Mbit on the line: at c = 10 ms and a round trip of 50 ms,
+links of 100, 20, 10, 5 and 2 Mbit/s come to S/c = 8, 22, 39, 73 and 175.
+"""
+
+from __future__ import annotations
+
+from aiops.lab.method import Method
+from aiops.lab.scenario import Data, Link, Model, Scenario, Workers
+
+STEP_S = 0.01
+
+# Held for every method and seed: partitions of different seeds differ in difficulty by up to a factor of two.
+SPLIT_SEED = 0
+
+SEEDS = (0, 1, 2, 3, 4)
+# None of those that are compared.
+TUNING_SEEDS = (100, 101)
+
+# About two points below what the models come to, so that the best methods take 30 rounds and more.
+TARGETS = {("mlp", 0.3): 0.85, ("mlp", 0.1): 0.80, ("mlp", None): 0.86, ("cnn", 0.3): 0.84}
+
+
+def cell(
+    mbit: float,
+    *,
+    slow: float = 4.0,
+    alpha: float | None = 0.3,
+    rtt_ms: float = 50.0,
+    count: int = 6,
+    model: str = "mlp",
+    budget_s: float = 400.0,
+    congestion: str = "bbr",
+    loss: float = 0.0,
+) -> Scenario:
+    """Return a cell: one worker in six is ``slow`` times as slow as the others.
+
+    Args:
+        mbit: Rate of every link, each way.
+        slow: The slow workers' step over a fast one's.
+        alpha: Dirichlet concentration of the label skew; None is IID.
+        rtt_ms: Round trip.
+        count: Workers.
+        model: "mlp" or "cnn".
+        budget_s: Longest run.
+        congestion: TCP congestion control, in the real lab.
+        loss: Share of packets lost, in the real lab.
+    """
+    skew = "iid" if alpha is None else f"a{alpha:g}"
+    name = f"{model}-{count}w-{mbit:g}mbit-rtt{rtt_ms:g}-h{slow:g}-{skew}"
+    slow_ones = count // 6
+    return Scenario(
+        name=name + (f"-{congestion}-loss{loss:g}" if loss else ""),
+        seeds=SEEDS,
+        target=TARGETS[model, alpha],
+        budget_s=budget_s,
+        eval_s=0.1,
+        data=Data(n_train=12_000, n_test=2_000, alpha=alpha, split_seed=SPLIT_SEED),
+        model=Model(name="cnn") if model == "cnn" else Model(name="mlp", hidden=(64,)),
+        workers=Workers(
+            count=count,
+            step_s=STEP_S,
+            slowdown=(1.0,) * (count - slow_ones) + (slow,) * slow_ones,
+        ),
+        link=Link(up_mbit=mbit, delay_ms=rtt_ms / 2, congestion=congestion, loss=loss),
+    )
+
+
+GRID = tuple(
+    cell(mbit, slow=slow) for mbit in (20.0, 5.0, 100.0) for slow in (4.0, 1.0, 10.0, 50.0)
+)
+MORE = (
+    cell(10.0),
+    *(cell(mbit, rtt_ms=20.0) for mbit in (20.0, 5.0, 100.0)),
+    *(cell(mbit, count=12) for mbit in (20.0, 5.0)),
+    cell(20.0, alpha=None),
+    cell(20.0, model="cnn"),
+)
+SKEWED = (cell(10.0, alpha=0.1),)
+COMPRESSED = (cell(10.0), cell(5.0), cell(2.0, budget_s=1200.0))
+QUICK = (cell(20.0), cell(5.0))
+
+LRS = (0.05, 0.1, 0.2, 0.4)
+
+# Local steps of the slowest worker per round, by H: they make windows of about 10 to 160 fast steps.
+STEPS = {1.0: (10, 20, 40, 80), 4.0: (5, 10, 20, 40), 10.0: (2, 5, 10, 20), 50.0: (1, 2, 5, 10)}
+
+# A chunk that takes a fraction of the model, but not so little that frames cost.
+CHUNK_BYTES = 16 * 1024
+
+
+def _method(
+    label: str, algorithm: str, grid: dict[str, tuple[object, ...]], **settings: object
+) -> Method:
+    return Method(label=label, algorithm=algorithm, settings=settings, grid={"lr": LRS, **grid})
+
+
+def rivals(slow: float) -> tuple[Method, ...]:
+    """Return the methods of others, for a slow worker that takes ``slow`` times as long; each has 16 points.
+
+    Weights are n_k / n where the publication says so, which is the share of the data.
+    """
+    tau = {"tau": STEPS[slow]}
+    fixed = "fixed:{tau}"
+    least = {"tau": (1, 10, 20, 40)}
+    fragments = {
+        "work": ("fragments:4,32,7", "fragments:4,64,15", "fragments:4,128,31", "fragments:2,32,15")
+    }
+    return (
+        Method(
+            label="ssgd",
+            algorithm="ssgd",
+            settings={"weights": "by_data"},
+            grid={"lr": tuple(round(0.05 * 2 ** (k / 3), 3) for k in range(16))},
+        ),
+        _method("fedavg", "fedavg", tau, work=fixed, weights="by_data"),
+        _method("fedasync", "fedasync", tau, work=fixed),
+        _method("fedbuff", "fedbuff", tau, work=fixed),
+        _method("esync", "esync", tau, work="esync:{tau}", weights="by_data"),
+        _method("diloco", "diloco", tau, work=fixed),
+        _method(
+            "cocod", "nbsync", least, merge="carry", weights="by_data", work="until_model:{tau}"
+        ),
+        _method("eager", "eager", least, weights="by_data", work="until_model:{tau}"),
+        _method("streaming-diloco", "streaming-diloco", fragments, work="{work}"),
+    )
+
+
+def ours() -> tuple[Method, ...]:
+    """Return the paper's NBSync, and ours with one part after the other; each has 16 points."""
+    floor = {"floor": (8, 16, 32, 64)}
+    work = "fill_the_sync:{floor}"
+    partial = "partial:0.5"
+    steps = "by_steps:by_data"
+    return (
+        _method("nbsync", "nbsync", {"least": (1, 10, 20, 40)}, work="until_model:{least}", weights="uniform"),
+        _method("nbsync partial", "nbsync", floor, merge=partial, weights="by_data", work=work),
+        _method(
+            "nbsync stream", "nbsync", floor,
+            merge=partial, weights="by_data", work=work, stream_bytes=CHUNK_BYTES,
+        ),
+        _method(
+            "nbsync stream drift", "nbsync", floor,
+            merge=partial, weights=steps, work=work, stream_bytes=CHUNK_BYTES, drift="infer",
+        ),
+    )  # fmt: skip
+
+
+def compressed(slow: float) -> tuple[Method, ...]:
+    """Return methods with Top-k and error feedback both ways; each has 16 points."""
+    tau = {"tau": STEPS[slow]}
+    both = {"codec": "topk:0.01", "down": "topk:0.01"}
+    return (
+        _method("fedavg topk", "fedavg", tau, work="fixed:{tau}", weights="by_data", **both),
+        _method("esync topk", "esync", tau, work="esync:{tau}", weights="by_data", **both),
+        _method(
+            "nbsync topk", "nbsync", {"floor": (8, 16, 32, 64)},
+            merge="partial:0.5", weights="by_data", work="fill_the_sync:{floor}", **both,
+        ),
+    )  # fmt: skip
+
+
+def skewed(slow: float) -> tuple[Method, ...]:
+    """Return the blocking methods with the same drift correction as ours; each has 16 points."""
+    tau = {"tau": STEPS[slow]}
+    steps = {"weights": "by_steps:by_data", "drift": "infer"}
+    return (
+        _method("scaffold", "scaffold", tau, work="fixed:{tau}", **steps),
+        _method("esync drift", "esync", tau, work="esync:{tau}", **steps),
+    )
