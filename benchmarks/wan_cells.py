@@ -31,7 +31,7 @@ def cell(
     rtt_ms: float = 50.0,
     count: int = 6,
     model: str = "mlp",
-    budget_s: float = 400.0,
+    budget_s: float = 150.0,
     congestion: str = "bbr",
     loss: float = 0.0,
 ) -> Scenario:
@@ -44,7 +44,7 @@ def cell(
         rtt_ms: Round trip.
         count: Workers.
         model: "mlp" or "cnn".
-        budget_s: Longest run.
+        budget_s: Longest run: about ten times what the best methods take.
         congestion: TCP congestion control, in the real lab.
         loss: Share of packets lost, in the real lab.
     """
@@ -56,7 +56,7 @@ def cell(
         seeds=SEEDS,
         target=TARGETS[model, alpha],
         budget_s=budget_s,
-        eval_s=0.1,
+        eval_s=0.25,
         data=Data(n_train=12_000, n_test=2_000, alpha=alpha, split_seed=SPLIT_SEED),
         model=Model(name="cnn") if model == "cnn" else Model(name="mlp", hidden=(64,)),
         workers=Workers(
@@ -79,7 +79,7 @@ MORE = (
     cell(20.0, model="cnn"),
 )
 SKEWED = (cell(10.0, alpha=0.1),)
-COMPRESSED = (cell(10.0), cell(5.0), cell(2.0, budget_s=1200.0))
+COMPRESSED = (cell(10.0), cell(5.0), cell(2.0, budget_s=400.0))
 QUICK = (cell(20.0), cell(5.0))
 
 LRS = (0.05, 0.1, 0.2, 0.4)
