@@ -82,10 +82,11 @@ SKEWED = (cell(10.0, alpha=0.1),)
 COMPRESSED = (cell(10.0), cell(5.0), cell(2.0, budget_s=400.0))
 QUICK = (cell(20.0), cell(5.0))
 
-LRS = (0.05, 0.1, 0.2, 0.4)
+# The likely best first: what is hopeless after that is given up early.
+LRS = (0.2, 0.1, 0.4, 0.05)
 
 # Local steps of the slowest worker per round, by H: they make windows of about 10 to 160 fast steps.
-STEPS = {1.0: (10, 20, 40, 80), 4.0: (5, 10, 20, 40), 10.0: (2, 5, 10, 20), 50.0: (1, 2, 5, 10)}
+STEPS = {1.0: (40, 20, 80, 10), 4.0: (20, 10, 40, 5), 10.0: (5, 10, 2, 20), 50.0: (2, 1, 5, 10)}
 
 # A chunk that takes a fraction of the model, but not so little that frames cost.
 CHUNK_BYTES = 16 * 1024
