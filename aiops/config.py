@@ -163,6 +163,8 @@ class ServerConfig:
         combination.check_weights(self.sync, self.weights)
         combination.check_members(self.sync, max_members=self.max_members)
         combination.check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
+        if self.auto:
+            self._check_auto()
         rules, workers = self._all_rules(), self.min_workers
         check_rules(
             rules, self.sync, self.weights, self.work, min_workers=workers, server_lr=self.server_lr
@@ -177,8 +179,6 @@ class ServerConfig:
         if self.drift != "off":
             self._check_drift()
             check_mean(self.aggregation, self.optimizer)
-        if self.auto:
-            self._check_auto()
         if self.streams:
             combination.check_streaming(self.sync)
             check_bucketwise(self.aggregation)
