@@ -249,9 +249,7 @@ class Script:
 
 
 def test_two_workers_follow_a_policy_that_changes_while_they_train(serving):
-    server = serving(
-        auto=True, weights="uniform", min_workers=2, rounds=60, shared_memory=False
-    )
+    server = serving(auto=True, weights="uniform", min_workers=2, rounds=60, shared_memory=False)
     server.service.autopilot._policy = Script()
     models, links = [Well(1.0), Well(-2.0)], [None, None]
     codecs, corrected = set(), [False, False]

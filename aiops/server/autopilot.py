@@ -61,8 +61,9 @@ class Autopilot:
         self._since, self._changes = Version(0), 0
         self._cosines: list[float] = []
         self._losses: list[float] = []
-        # What a sync took before Top-k, and with it.
-        self._dense_s = self._settled_s = 0.0
+        # What the last syncs took without Top-k, of which the slower one may have met a line that broke; and with it.
+        self._dense: deque[float] = deque(maxlen=2)
+        self._settled_s = 0.0
         self._coded: deque[float] = deque(maxlen=CODED_ROUNDS)
 
     def policy(self, policy: Policy, version: Version) -> Policy:
@@ -161,8 +162,8 @@ class Autopilot:
         if not steps or not 0.0 < link_s < math.inf:
             return
         if self.choice is not Choice.TOPK:
-            self._dense_s = link_s
-            self.ratio = link_s / min(steps)
+            self._dense.append(link_s)
+            self.ratio = min(self._dense) / min(steps)
             return
         self._coded.append(link_s)
         # The first ones after a change are of pushes from before it.
@@ -171,7 +172,7 @@ class Autopilot:
         if not self._settled_s:
             self._settled_s = min(self._coded)
         dense_s = self._policy.dense_s(
-            self._dense_s, self._settled_s, max(self._coded), share=self._share
+            min(self._dense), self._settled_s, max(self._coded), share=self._share
         )
         self.ratio = dense_s / min(steps)
 

@@ -254,3 +254,28 @@ async def test_drift_correction_comes_on_where_pushes_differ_and_training_goes_o
     assert report["cosine"] < 0.11
     assert np.abs(params - middle).mean() < 0.05 * np.abs(START - middle).mean()
     assert len(models) == 4
+
+
+async def test_lines_that_break_around_the_changes_leave_everybody_with_the_model():
+    targets, lines, versions = alike(3), links(3, FAST), []
+    async with house(min_workers=3) as server:
+
+        def watch(version):
+            versions.append(server.server.params()["w"])
+            for line in (way for both in lines for way in both):
+                if version in (20, 50):
+                    line.rate_bytes_s = SLOW if version == 20 else FAST
+            if version in (21, 22, 23, 24, 26, 51, *range(56, 66)):
+                server.connections[f"w{version % 3}"][-1].abort()
+
+        models = await run(server, lines, targets, 120, watch=watch)
+        counters = server.server.status()["counters"]
+    assert counters["auto_topk"] == 1
+    assert counters["chunks_ahead"] > 50
+    assert sum(map(len, server.connections.values())) == 3 + 16
+    # Whatever a worker got, in whole or as changes to what it held, is a version that the server had, bit for bit.
+    assert len(versions) == 120
+    for model in models:
+        assert any(np.array_equal(model, version) for version in versions[-4:])
+    error = np.abs(versions[-1] - np.mean(targets, axis=0)).mean()
+    assert error < 0.2 * np.abs(START - np.mean(targets, axis=0)).mean()
