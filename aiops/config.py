@@ -20,10 +20,17 @@ from aiops.errors import ConfigError
 from aiops.merge import table as merges
 from aiops.merge.aggregation import Mean, mean
 from aiops.merge.base import Aggregation, Compensation, Rules, ServerOptimizer
-from aiops.merge.combination import check_bucketwise, check_folded, check_mean, check_rules
+from aiops.merge.combination import (
+    check_auto_rules,
+    check_bucketwise,
+    check_folded,
+    check_mean,
+    check_rules,
+)
 from aiops.merge.optimizer import Sgd, sgd
 from aiops.policy import combination
 from aiops.policy import table as policies
+from aiops.policy.auto import AUTO_CHUNKS, DENSITY, Automatic, check_auto
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
 from aiops.policy.combination import check_drift_merge as check_drift_merge
 from aiops.policy.dssp import DynamicStaleSynchronous
@@ -71,6 +78,7 @@ class ServerSpec(TypedDict, total=False):
     compensation: str | Compensation | None
     fold: FoldName
     stream_bytes: int | None
+    auto: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +123,9 @@ class ServerConfig:
         stream_bytes: Chunk streaming, under bulk sync: buckets are at most so large, a multiple of 4, and each is
             merged and sent back as soon as every worker's part of it is here, while the next ones are on their way up.
             A sync then takes as long as the slower direction and one bucket. None waits for whole pushes.
+        auto: NBSync that measures its links and its workers' pushes, streams chunks of a size of its own unless
+            ``stream_bytes`` is given, and turns Top-k both ways or drift correction on and off by itself, see
+            :mod:`aiops.policy.auto`. It wants work fill_the_sync and merge partial, which :meth:`parse` fills in.
     """
 
     sync: SyncPolicy = field(default_factory=bulk)
@@ -143,6 +154,7 @@ class ServerConfig:
     compensation: Compensation | None = None
     fold: FoldName = "ordered"
     stream_bytes: int | None = None
+    auto: bool = False
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -151,6 +163,8 @@ class ServerConfig:
         combination.check_weights(self.sync, self.weights)
         combination.check_members(self.sync, max_members=self.max_members)
         combination.check_work(self.sync, self.work, merge=self.merge, bootstrap=self.bootstrap)
+        if self.auto:
+            self._check_auto()
         rules, workers = self._all_rules(), self.min_workers
         check_rules(
             rules, self.sync, self.weights, self.work, min_workers=workers, server_lr=self.server_lr
@@ -165,10 +179,27 @@ class ServerConfig:
         if self.drift != "off":
             self._check_drift()
             check_mean(self.aggregation, self.optimizer)
-        if self.stream_bytes is not None:
+        if self.streams:
             combination.check_streaming(self.sync)
             check_bucketwise(self.aggregation)
             self._check_streamed_whole()
+
+    def _check_auto(self) -> None:
+        check_auto(
+            self.sync,
+            self.weights,
+            self.work,
+            merge=self.merge,
+            beta=self.beta,
+            chosen={
+                "codec": (self.codec.name, "dense"),
+                "down": (self.down.name, "dense"),
+                "drift": (self.drift, "off"),
+            },
+            bootstrap=self.bootstrap,
+            proximal=self.proximal,
+        )
+        check_auto_rules(self.aggregation, self.optimizer)
 
     def _check_streamed_whole(self) -> None:
         if self.fold == "arrival":
@@ -188,10 +219,31 @@ class ServerConfig:
         return min(self.bucket_bytes, self.stream_bytes or self.bucket_bytes)
 
     @property
+    def streams(self) -> bool:
+        """Whether buckets are sent back while others still come."""
+        return self.auto or self.stream_bytes is not None
+
+    @property
+    def chunks(self) -> int:
+        """Buckets that the model is cut into where their size is not given; 0 where it is."""
+        return AUTO_CHUNKS if self.auto and self.stream_bytes is None else 0
+
+    @property
+    def automatic(self) -> Automatic:
+        """What ``auto`` decides by."""
+        return Automatic()
+
+    @property
+    def topk(self) -> Codec | None:
+        """How updates travel both ways once ``auto`` finds the links slow; None without it."""
+        return TopK(DENSITY) if self.auto else None
+
+    @property
     def rules(self) -> Rules | None:
         """How rounds become parameters; None where that is the weighted sum, added: kernels of its own do it."""
         rules = self._all_rules()
-        return None if rules == Rules(Mean(), Sgd()) and self.down.wire_id == DENSE else rules
+        plain = rules == Rules(Mean(), Sgd()) and self.down.wire_id == DENSE
+        return None if plain and not self.auto else rules
 
     @property
     def fragments(self) -> int:
@@ -216,8 +268,8 @@ class ServerConfig:
         """Return a configuration from command-line specs such as ``sync="ssp:2"``.
 
         Without ``work``, workers overlap (``until_model``), except under ssp and dssp, whose bounds are about steps
-        that wait: there it is ``fixed:1``. Without ``weights``, they are by samples, and ``uniform`` where the
-        aggregation is robust.
+        that wait: there it is ``fixed:1``; with ``auto`` it is ``fill_the_sync:8`` with merge ``partial:0.5``.
+        Without ``weights``, they are by samples, and ``uniform`` where the aggregation is robust.
 
         Raises:
             ConfigError: A value is wrong, or two do not go together; the message says which and what is allowed.
@@ -231,6 +283,9 @@ class ServerConfig:
         if "merge" in settings:
             rule, shares = policies.parse_merge(settings["merge"])
             settings.update(shares, merge=rule)
+        if settings.get("auto"):
+            settings.setdefault("work", policies.parse_work("fill_the_sync:8"))
+            settings.setdefault("merge", "partial")
         if isinstance(settings.get("sync"), StaleSynchronous | DynamicStaleSynchronous):
             settings.setdefault("work", policies.parse_work("fixed:1"))
         if getattr(settings.get("aggregation"), "robust", False):
@@ -266,6 +321,8 @@ class ServerConfig:
         check_token(self.token)
 
     def _check_numbers(self) -> None:
+        if not isinstance(self.auto, bool):
+            raise ConfigError(f"auto is {self.auto!r}, it must be True or False")
         for name in ("server_lr", "lease_s", "heartbeat_s", "idle_timeout_s"):
             if not (_is_real(getattr(self, name)) and getattr(self, name) > 0):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}, it must be finite and > 0")

@@ -22,7 +22,7 @@ from aiops.policy.weight import (
     product,
     uniform,
 )
-from aiops.policy.work import fixed, fragments, until_model
+from aiops.policy.work import fill_the_sync, fixed, fragments, until_model
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,10 @@ def test_presets(name, sync, weights, work):
         ("scaffold", {"drift": "infer"}),
         ("fedprox", {"proximal": 0.01}),
         ("streaming-diloco", {"work": fragments(4, 100, 5), "merge": "mix", "alpha": 0.5}),
+        (
+            "nbsync-auto",
+            {"work": fill_the_sync(8), "merge": "partial", "beta": 0.5, "auto": True},
+        ),
         ("eager", {"sync": bulk(), "weights": uniform(), "work": until_model(), "merge": "eager"}),
     ],
 )
