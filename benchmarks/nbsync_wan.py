@@ -87,6 +87,12 @@ def table(cell: Cell) -> Iterator[str]:
         one = summarize({label: runs})[0]
         ahead = speedup(runs, records[best]) if best is not None else None
         spent, ratio = _told(one.time_s, ".1f"), _told(ahead, ".2f", "x")
+        if one.time_s is None and best is not None:
+            # What did not arrive in time took longer than that.
+            quickest = summarize({best: records[best]})[0].time_s
+            spent = f"{one.n_reached} of {one.n_runs} in {cell.scenario.budget_s:g}"
+            if quickest is not None and not one.n_reached:
+                ratio = f"> {cell.scenario.budget_s / quickest.mean:.1f}x"
         tuned = cell.tuned[label]
         edges = f" ({', '.join(tuned.edges)} at the edge)" if tuned.edges else ""
         yield (

@@ -185,6 +185,11 @@ def test_good_specs(spec, settings):
         ({"bucket_bytes": 3}, "bucket_bytes is 3, it must be a whole number >= 4"),
         ({"bucket_bytes": 6}, "bucket_bytes is 6, it must be a multiple of 4"),
         ({"stream_bytes": 0}, "stream_bytes is 0, it must be a whole number >= 4"),
+        ({"stream_bytes": 64, "fold": "arrival"}, "fold 'arrival' adds whole pushes up"),
+        (
+            {"stream_bytes": 64, "work": "fragments:2,8,1", "sync": "bulk:0", "merge": "mix:0.5"},
+            "sends a fragment a round already",
+        ),
         ({"stream_bytes": 18}, "stream_bytes is 18, it must be a multiple of 4"),
         ({"stream_bytes": 64.0}, "stream_bytes is 64.0, it must be a whole number"),
         (
