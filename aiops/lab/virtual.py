@@ -42,6 +42,7 @@ def run(
     problem: Problem | None = None,
     tell: Tell | None = None,
     give_up_s: float | None = None,
+    rounds: int | None = None,
 ) -> Record:
     """Run one method once, in virtual time.
 
@@ -52,6 +53,7 @@ def run(
         problem: The scenario's problem, if it is at hand.
         tell: Hears of every evaluation.
         give_up_s: When to end a run that has not come to its target, in seconds; one that has may go on to confirm it.
+        rounds: Versions after which training is over; None is never.
 
     Raises:
         ConfigError: The scenario has what the virtual lab cannot do.
@@ -63,7 +65,7 @@ def run(
     started = time.perf_counter()
 
     async def whole() -> Record:
-        return await _Run(scenario, method, seed, problem, tell, patience_s).run()
+        return await _Run(scenario, method, seed, problem, tell, patience_s, rounds).run()
 
     try:
         # Numbers that grow beyond all bounds are the client's to find, with a sentence.
@@ -83,9 +85,10 @@ class _Run:
         problem: Problem,
         tell: Tell | None,
         patience_s: float,
+        rounds: int | None,
     ) -> None:
         self._scenario, self._method, self._seed, self._problem = scenario, method, seed, problem
-        self._tell, self._patience_s = tell, patience_s
+        self._tell, self._patience_s, self._rounds = tell, patience_s, rounds
         n = scenario.workers.count
         self._lines = [_lines(scenario.link_of(worker), worker, seed) for worker in range(n)]
         self._trainees = [
@@ -101,7 +104,7 @@ class _Run:
 
     async def run(self) -> Record:
         config = self._method.config(self._scenario.workers.count, QUIET)
-        async with Cluster(params=self._params(), config=config) as cluster:
+        async with Cluster(params=self._params(), rounds=self._rounds, config=config) as cluster:
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(self._work(cluster, t)) for t in self._trainees]
@@ -146,7 +149,7 @@ class _Run:
                     self._tell(point)
                 if self._curve.reached is not None and self._scenario.stop_at_target:
                     return
-            if self._failed or at + every_s > self._limit_s:
+            if self._failed or at + every_s > self._limit_s or version == self._rounds:
                 return
 
     @property
