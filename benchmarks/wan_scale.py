@@ -7,9 +7,13 @@ virtual lab, on fashion-mnist.
 - Server: CPU time inside the server's own code, from the first byte of a frame that its connection is given to the
   last action that comes of it, and in all of its tasks. The workers, their gradients and the emulated links are not in
   it; what the server copies into the link is.
-- Pool: the most that the server's buffer pool had out at once. Pushes are folded into one sum as they come.
+- Held: the most that the server's buffer pool had out at once beside pushes that were still on their way in: the
+  parameters, the sum that pushes are folded into as they come, and the push or the next parameters that are at it. It
+  does not grow with the workers.
+- Landing: the most that the pool had out for pushes on their way in. A push is merged whole or not at all, so that each
+  line over which one is coming in needs room for it; how many are at a time is up to the links.
 - Resident: the whole process. The data set, and every worker's vectors, which a real worker has in a process of its
-  own, are most of it; see :func:`inherent_bytes`.
+  own, are most of it; see :func:`models_per_worker`.
 """
 
 from __future__ import annotations
@@ -25,13 +29,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from aiops.buffers import Block, BufferPool
 from aiops.lab import virtual
 from aiops.lab.method import Method
 from aiops.lab.problem import Problem
 from aiops.lab.scenario import Data, Link, Model, Scenario, Workers
+from aiops.server.admission import AdmittedPush
+from aiops.server.members import Member
 from aiops.server.peer import Peer
 from aiops.server.service import Service
 from aiops.transport.memory import MemoryConnection
+from aiops.wire.frame import Header, Kind
+from aiops.wire.reader import Landing
+from aiops.wire.session import Event
 
 WORKERS = (10, 100, 300, 1000)
 ROUNDS = 100
@@ -70,7 +80,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         rounds: Versions made.
         steps: Local steps, all workers.
         server_s: CPU time in the server's code per round.
-        pool_bytes: The most that the server's pool had out.
+        held_bytes: The most that the server's pool had out beside pushes on their way in.
+        landing_bytes: The most that it had out for those.
         before_bytes: Resident memory before the run: interpreter, libraries, data.
         peak_bytes: The most resident memory.
         accuracy: Of the last version looked at.
@@ -84,7 +95,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     steps: int
     server_s: float
-    pool_bytes: int
+    held_bytes: int
+    landing_bytes: int
     before_bytes: int
     peak_bytes: int
     accuracy: float
@@ -142,10 +154,9 @@ class Counted:
                 give, args = self._work.throw, (error,)
 
 
-def count_server(clock: Clock) -> list[Service]:
-    """Count the time of every server of this process from now on; return where they are noted."""
-    found: list[Service] = []
-    feed, guarded, begin = MemoryConnection._feed, Service._guarded, Service.__init__
+def count_server(clock: Clock) -> None:
+    """Count the time of every server of this process from now on."""
+    feed, guarded = MemoryConnection._feed, Service._guarded
 
     def counted_feed(self: MemoryConnection, data: memoryview) -> None:
         if isinstance(self._receiver, Peer):
@@ -156,14 +167,48 @@ def count_server(clock: Clock) -> list[Service]:
     async def counted_guarded(self: Service, work: Coroutine[Any, Any, None]) -> None:
         await Counted(guarded(self, work), clock)
 
-    def noted(self: Service, *args: Any, **named: Any) -> None:
-        begin(self, *args, **named)
-        found.append(self)
-
     MemoryConnection._feed = counted_feed  # type: ignore[method-assign]
     Service._guarded = counted_guarded  # type: ignore[method-assign]
-    Service.__init__ = noted  # type: ignore[method-assign]
-    return found
+
+
+class Memory:
+    """Tells what a pool holds from what it has out for pushes on their way in, in bytes of payload."""
+
+    def __init__(self) -> None:
+        self.held = self.landing = 0
+        self._landing = self._out = 0
+        take, place, give = BufferPool.take, Peer.place, BufferPool._give_back
+        admit = AdmittedPush.__init__
+
+        def took(pool: BufferPool, size_bytes: int) -> Block:
+            block = take(pool, size_bytes)
+            self._out += size_bytes
+            self._look()
+            return block
+
+        def gave(pool: BufferPool, block: Block) -> None:
+            self._out -= len(block)
+            give(pool, block)
+
+        def placed(peer: Peer, header: Header) -> Landing | None:
+            # Room for a part of a push is no more than landing from the moment that it is taken.
+            coming = header.size if header.kind is Kind.TENSOR else 0
+            self._landing += coming
+            self.landing = max(self.landing, self._landing)
+            return place(peer, header)
+
+        def admitted(push: AdmittedPush, member: Member, peer: Peer, event: Event) -> None:
+            admit(push, member, peer, event)
+            self._landing -= push.unseen_bytes(())
+            self._look()
+
+        BufferPool.take = took  # type: ignore[method-assign]
+        BufferPool._give_back = gave  # type: ignore[method-assign]
+        Peer.place = placed  # type: ignore[method-assign]
+        AdmittedPush.__init__ = admitted  # type: ignore[method-assign]
+
+    def _look(self) -> None:
+        self.held = max(self.held, self._out - self._landing)
 
 
 def scenario(workers: int, hidden: int) -> Scenario:
@@ -187,7 +232,8 @@ def measure(name: str, workers: int, rounds: int, hidden: int) -> Row:
     problem = Problem(chosen)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     clock = Clock()
-    services = count_server(clock)
+    count_server(clock)
+    memory = Memory()
     wall, cpu = time.perf_counter(), time.process_time()
     record = virtual.run(chosen, METHODS[name], 0, problem=problem, rounds=rounds)
     return Row(
@@ -199,7 +245,8 @@ def measure(name: str, workers: int, rounds: int, hidden: int) -> Row:
         rounds=record.rounds,
         steps=sum(worker.n_steps for worker in record.workers),
         server_s=clock.seconds / record.rounds,
-        pool_bytes=services[0].pool.peak_bytes,
+        held_bytes=memory.held,
+        landing_bytes=memory.landing,
         before_bytes=before,
         peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         accuracy=record.points[-1].accuracy,
@@ -217,24 +264,30 @@ def growth(rows: Sequence[Row]) -> Growth:
     return Growth(float(slope), float(intercept), 1.0 - rest / total, exponent)
 
 
-def inherent_bytes(row: Row, vectors: int) -> int:
-    """Return what so many model-sized vectors of every worker take."""
-    return row.workers * vectors * 4 * row.n_values
+def models_per_worker(row: Row) -> float:
+    """Return how many models a worker the process has grown by.
+
+    Four of them are every worker's own: parameters, the model that its round started from, the update that it pushes,
+    and the room that the next model arrives in; a real worker has them in a process of its own. What is on the links is
+    one more each way, and what lands at the server another one, while it is under way.
+    """
+    return (row.peak_bytes - row.before_bytes) / (row.workers * 4 * row.n_values)
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
     """Yield lines for people."""
     yield (
         f"{'':<8}{'workers':>8}{'wall s':>9}{'CPU s':>9}{'rounds':>8}{'steps':>9}{'us/step':>9}"
-        f"{'server ms/round':>17}{'us/push':>9}{'pool MB':>9}{'RSS MB':>8}{'models/worker':>15}{'acc':>7}"
+        f"{'server ms/round':>17}{'us/push':>9}{'held MB':>9}"
+        f"{'landing MB':>12}{'RSS MB':>8}{'models/worker':>15}{'acc':>7}"
     )
     for row in rows:
-        grown = row.peak_bytes - row.before_bytes
         yield (
             f"{row.method:<8}{row.workers:>8}{row.wall_s:>9.1f}{row.cpu_s:>9.1f}{row.rounds:>8}{row.steps:>9}"
             f"{row.cpu_s / row.steps * 1e6:>9.0f}{row.server_s * 1e3:>17.2f}"
-            f"{row.server_s / row.workers * 1e6:>9.1f}{row.pool_bytes / 1e6:>9.2f}"
-            f"{row.peak_bytes / 1e6:>8.0f}{grown / inherent_bytes(row, 1):>15.1f}{row.accuracy:>7.3f}"
+            f"{row.server_s / row.workers * 1e6:>9.1f}{row.held_bytes / 1e6:>9.3f}"
+            f"{row.landing_bytes / 1e6:>12.2f}{row.peak_bytes / 1e6:>8.0f}"
+            f"{models_per_worker(row):>15.1f}{row.accuracy:>7.3f}"
         )
     if len(rows) > 2:
         line = growth(rows)
@@ -253,8 +306,6 @@ def run(arguments: argparse.Namespace) -> list[Row]:
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as apart:
                 given = (name, count, arguments.rounds, arguments.hidden)
                 mine.append(apart.submit(measure, *given).result())
-            if not arguments.json:
-                print("\n".join(list(table(mine))[-1:] if len(mine) < 3 else []), flush=True)
         if not arguments.json:
             print("\n".join(table(mine)), flush=True)
         rows += mine

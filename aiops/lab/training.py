@@ -26,7 +26,7 @@ SHOWN_ROUNDS = 12
 
 
 class Beginning(deque[Span]):
-    """The spans up to the end of the last sync that a record shows; a thousand workers would hold millions of others."""
+    """The spans up to the end of the last sync that a record shows: a thousand workers would hold millions of them."""
 
     def __init__(self) -> None:
         super().__init__(maxlen=MAX_SPANS)

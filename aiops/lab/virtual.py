@@ -7,12 +7,13 @@ bit.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 import numpy as np
@@ -73,7 +74,6 @@ def run(
         with np.errstate(over="ignore", invalid="ignore"):
             record = loop.run_until_complete(whole())
     finally:
-        gc.unfreeze()
         loop.close()
     return msgspec.structs.replace(record, took_s=time.perf_counter() - started)
 
@@ -111,13 +111,11 @@ class _Run:
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(self._work(cluster, t)) for t in self._trainees]
                     await self._start.wait()
-                    # All that workers consist of lives to the end; looked through again and again by the collector,
-                    # that of a thousand of them takes a seventh of a run.
-                    gc.freeze()
                     started = self._loop.time()
                     self._before = self._traffic(cluster)
                     tasks.append(group.create_task(self._change(started)))
-                    await self._watch(cluster, started)
+                    with _left_alone():
+                        await self._watch(cluster, started)
                     record = self._record(cluster, started)
                     for task in tasks:
                         task.cancel()
@@ -207,6 +205,20 @@ class _Run:
             wires=tuple(_wire(self._scenario.link_of(t.worker)) for t in self._trainees),
             failed=self._failed,
         )
+
+
+# All that workers consist of lives to the end of a run. Looked through by the collector again and again, that of a
+# thousand workers takes a seventh of it. What somebody else has frozen stays so.
+@contextlib.contextmanager
+def _left_alone() -> Iterator[None]:
+    mine = not gc.get_freeze_count()
+    if mine:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if mine:
+            gc.unfreeze()
 
 
 def name_of(worker: int) -> str:

@@ -105,7 +105,9 @@ class Engine:
             case Left(worker):
                 # What is held or merged of it still counts, and a parked answer is free now.
                 self._roster.leave(worker)
-                self._departed = {one for one in (*self._departed, worker) if one in self._round.held}
+                self._departed = {
+                    one for one in (*self._departed, worker) if one in self._round.held
+                }
                 self._replan()
                 return self._turned_away(worker) + self._advance(now)
             case MergeFailed(error):
@@ -121,8 +123,9 @@ class Engine:
         if self._round.busy or self._early or not self.sync.barrier or self.fold:
             return None
         held, here = self._round.views, self._roster
-        # The round waits for every live member, so that most are told from their number alone.
-        if len(held) + len(coming) < len(here.clocks):
+        # The round waits for every live member, so that most answers are told from numbers alone.
+        missing = len(here.clocks) - len(held) if self.started else self.min_workers - self.n_pushed
+        if len(coming) < missing:
             return None
         views, clocks = dict(held), self.clocks()
         for push in coming:
@@ -250,9 +253,7 @@ class Engine:
     def _chosen(self, now: float) -> list[Held]:
         if self._buffer is not None:
             return self._round.take_oldest(self._buffer, self.version)
-        if not self._round.held:
-            return []
-        return self._round.take(self.sync.ready(self._view(now)))
+        return self._round.take(self.sync.ready(self._view(now))) if self._round.held else []
 
     def _answer_waiting(self, sync: BufferPolicy, now: float) -> list[Action]:
         answers: list[Action] = []

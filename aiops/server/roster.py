@@ -69,7 +69,7 @@ class Roster:
     _members: dict[WorkerId, Member] = field(default_factory=dict)
     # The least of the clocks and how many have it, so that it is looked for only once all of them have gone on: a
     # look takes time for every member. Clocks never fall, and a newcomer's is no smaller; -1 is nobody's.
-    _least: Clock = Clock(-1)
+    _least: Clock = field(default=Clock(-1))
     _n_least: int = 0
 
     def __contains__(self, worker: WorkerId) -> bool:
