@@ -4,6 +4,8 @@ A policy is asked; it never acts. It reads no clock, no socket and no random sta
 ``now``, so that every policy is tested with a table and no event loop.
 """
 
+# Longer than other files: of this room the server may import this module alone, so all doors are in it.
+
 from __future__ import annotations
 
 import enum
