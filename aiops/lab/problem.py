@@ -24,6 +24,8 @@ class Problem:
     Attributes:
         model: What is trained.
         shares: Positions of each worker's training samples.
+        size: Parameters of the model.
+        slope: float32, shape (size,): room for one gradient, of whoever takes a step until it next awaits something.
     """
 
     def __init__(self, scenario: Scenario, *, data_root: str | None = None) -> None:
@@ -45,6 +47,7 @@ class Problem:
         self.batch = asked.batch
         self.model = _model(scenario, self._x.shape[1], whole.n_classes)
         self.size = sum(int(np.prod(spec.shape)) for spec in self.model.specs)
+        self.slope: Vector = np.empty(self.size, np.float32)
 
     def sampler(self, worker: int, seed: int) -> Sampler:
         """Return the endless stream of a worker's batches; the same for the same seed."""

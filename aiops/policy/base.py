@@ -4,8 +4,11 @@ A policy is asked; it never acts. It reads no clock, no socket and no random sta
 ``now``, so that every policy is tested with a table and no event loop.
 """
 
+# Longer than other files: of this room the server may import this module alone, so all doors are in it.
+
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol, runtime_checkable
@@ -65,6 +68,10 @@ class RoundView(msgspec.Struct, frozen=True):
         now: Seconds of the loop's clock.
         granted: Clock that a worker may reach whatever its lead, where a :class:`GrantPolicy` granted it one.
         times: When each active member pushed; empty unless the policy is a :class:`GrantPolicy`.
+        slowest: The least of ``clocks``; None where nobody has looked for it yet, see :meth:`least`.
+
+    The mappings are the engine's own, read-only: they are good while the policy is asked, and no copy is made of a
+    thousand members for every push.
     """
 
     version: Version
@@ -73,6 +80,11 @@ class RoundView(msgspec.Struct, frozen=True):
     now: float
     granted: Mapping[WorkerId, Clock] = {}
     times: Mapping[WorkerId, PushTimes] = {}
+    slowest: Clock | None = None
+
+    def least(self) -> Clock:
+        """Return the clock of the slowest live member; there is one."""
+        return min(self.clocks.values()) if self.slowest is None else self.slowest
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -200,6 +212,87 @@ class WorkPolicy(Protocol):
 
     def plan(self, monitor: Mapping[WorkerId, WorkerView]) -> Mapping[WorkerId, Work]:
         """Return the work of every worker in ``monitor``, valid from the next version on."""
+
+
+@runtime_checkable
+class EvenWork(WorkPolicy, Protocol):
+    """A work policy under which everybody does the same whatever is measured, so that nobody needs to be asked again.
+
+    ``plan`` says the same; it takes time for every worker.
+    """
+
+    @property
+    def each(self) -> Work:
+        """The work of every worker."""
+
+
+class Choice(enum.Enum):
+    """What an automatic server has turned on besides overlapped work that fills the sync."""
+
+    PLAIN = "plain"
+    TOPK = "topk"
+    DRIFT = "drift"
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What an automatic server knows at a version boundary.
+
+    Attributes:
+        version: Rounds closed.
+        ratio: S/c of dense pushes and models; 0 until it is known.
+        agreement: Mean cosine of pushes over the measuring rounds; None while it is not known.
+        judged: Whether the measuring rounds are over, or never come.
+        choice: What is turned on.
+        since: Version with which it began.
+        changes: Changes so far.
+    """
+
+    version: int
+    ratio: float
+    agreement: float | None
+    judged: bool
+    choice: Choice
+    since: int = 0
+    changes: int = 0
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What is to be turned on instead, and a sentence for people that says why."""
+
+    choice: Choice
+    reason: str
+
+
+class AutoPolicy(Protocol):
+    """What does an automatic server turn on?"""
+
+    @property
+    def measuring(self) -> range:
+        """The versions whose pushes are compared with each other."""
+
+    def agreement(self, cosines: Sequence[float], losses: Sequence[float]) -> float | None:
+        """Return how far the workers go the same way; None where that cannot be told.
+
+        Args:
+            cosines: The mean cosine between the pushes of every measuring round.
+            losses: The mean training loss of each; NaN where the workers tell none.
+        """
+
+    def dense_s(self, before_s: float, settled_s: float, now_s: float, *, share: float) -> float:
+        """Return what a dense sync would take, in seconds, while Top-k is on.
+
+        Args:
+            before_s: What one took before.
+            settled_s: What one with Top-k took after that.
+            now_s: What one with Top-k takes now.
+            share: Bytes of one with Top-k over those of a dense one, in (0, 1).
+        """
+
+    def decide(self, seen: Measured) -> Change | None:
+        """Return what is to change; None where nothing is."""
+
+    def corrected(self, weights: WeightRule) -> WeightRule:
+        """Return the rule that drift correction needs in the place of these shares."""
 
 
 class WorkTable(Protocol):

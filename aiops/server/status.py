@@ -40,10 +40,12 @@ def status(service: Service, *, listed: int = MAX_LISTED) -> dict[str, object]:
             for member in members[:listed]
         ],
         "n_members": len(members),
+        **({} if service.autopilot is None else {"auto": service.autopilot.report()}),
         "counters": dict(sorted(service.counters.items())),
         "pool": {
             "outstanding": service.pool.outstanding,
             "outstanding_bytes": service.pool.outstanding_bytes,
+            "peak_bytes": service.pool.peak_bytes,
         },
     }
 

@@ -68,6 +68,8 @@ def on_arrival(within_s: float, **more) -> Case:
 
 CASES = {
     "nbsync": Case(14, staleness=1, overlap=HIDDEN),
+    "nbsync-auto": Case(14, staleness=1, overlap=HIDDEN),
+    "nbsync-nesterov": Case(14, staleness=1, overlap=HIDDEN, lr=0.05),
     "nbsync-async": on_arrival(24, overlap=HIDDEN),
     "eager": Case(14, staleness=1, overlap=HIDDEN),
     "ssgd": Case(42),
