@@ -67,10 +67,12 @@ async def measure(
     cell.records[method.label] = [_bare(record) for record in await fleet.run_all(jobs)]
 
 
-# Lanes and single evaluations would be most of a file of hundreds of runs.
+# Lanes and single evaluations would be most of a file of hundreds of runs: the best and the last one are kept.
 def _bare(record: Record) -> Record:
     workers = tuple(msgspec.structs.replace(worker, lanes=()) for worker in record.workers)
-    return msgspec.structs.replace(record, workers=workers, wires=record.wires[:1])
+    best = max(record.points, key=lambda point: point.accuracy, default=None)
+    points = tuple(point for point in record.points if point in (best, record.points[-1]))
+    return msgspec.structs.replace(record, workers=workers, points=points, wires=record.wires[:1])
 
 
 def table(cell: Cell) -> Iterator[str]:
@@ -87,6 +89,12 @@ def table(cell: Cell) -> Iterator[str]:
         one = summarize({label: runs})[0]
         ahead = speedup(runs, records[best]) if best is not None else None
         spent, ratio = _told(one.time_s, ".1f"), _told(ahead, ".2f", "x")
+        if one.time_s is None and best is not None:
+            # What did not arrive in time took longer than that.
+            quickest = summarize({best: records[best]})[0].time_s
+            spent = f"{one.n_reached} of {one.n_runs} in {cell.scenario.budget_s:g}"
+            if quickest is not None and not one.n_reached:
+                ratio = f"> {cell.scenario.budget_s / quickest.mean:.1f}x"
         tuned = cell.tuned[label]
         edges = f" ({', '.join(tuned.edges)} at the edge)" if tuned.edges else ""
         yield (

@@ -10,6 +10,8 @@ import aiops.torch  # noqa: E402
 from aiops.api.connecting import connect  # noqa: E402
 from aiops.api.serving import serve  # noqa: E402
 from aiops.errors import ConfigError  # noqa: E402
+from aiops.policy.base import Change, Choice  # noqa: E402
+from aiops.policy.weight import by_steps  # noqa: E402
 from aiops.sync import Link, LoopThread  # noqa: E402
 from aiops.types import TensorSpec  # noqa: E402
 
@@ -225,3 +227,46 @@ def test_a_model_in_fragments_takes_no_half_precision_and_no_other_merge_rule(se
         attach(Well(), server, merge="reset")
     with attach(Well(), server, merge="mix:0.25") as link:
         assert link._machine._alpha == 0.25
+
+
+class Script:
+    """Decides what is written down, by version."""
+
+    measuring = range(0)
+
+    def decide(self, seen):
+        choice = {3: Choice.TOPK, 8: Choice.PLAIN, 12: Choice.DRIFT}.get(seen.version)
+        return choice and Change(choice, f"it is {choice.value}")
+
+    def agreement(self, cosines, losses):
+        return None
+
+    def dense_s(self, before_s, settled_s, now_s, *, share):
+        return now_s
+
+    def corrected(self, weights):
+        return by_steps(weights)
+
+
+def test_two_workers_follow_a_policy_that_changes_while_they_train(serving):
+    server = serving(auto=True, weights="uniform", min_workers=2, rounds=60, shared_memory=False)
+    server.service.autopilot._policy = Script()
+    models, links = [Well(1.0), Well(-2.0)], [None, None]
+    codecs, corrected = set(), [False, False]
+
+    def worker(i):
+        with attach(models[i], server) as links[i]:
+            while not links[i].done:
+                train(models[i], links[i], 1)
+                codecs.add(links[i]._client.policy.codec)
+                corrected[i] |= links[i]._machine.correction is not None
+
+    together(lambda: worker(0), lambda: worker(1))
+    assert server.version == 60
+    assert codecs == {"dense", "topk:0.01"}
+    assert corrected == [True, True]
+    assert server.status()["auto"]["on"] == "drift"
+    params = server.params()
+    for name in "wb":
+        assert params[name].flatten() == pytest.approx(-0.5, abs=0.05)
+    assert [link._machine.restarts for link in links] == [0, 0]

@@ -127,6 +127,12 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
     help="Send the model back in chunks of so many bytes while pushes still come; needs bulk.",
 )
 @click.option(
+    "--auto",
+    is_flag=True,
+    default=None,
+    help="Overlap, stream chunks, and turn Top-k or drift correction on and off by what is measured.",
+)
+@click.option(
     "--token-file",
     type=click.Path(path_type=Path),
     envvar="AIOPS_TOKEN_FILE",

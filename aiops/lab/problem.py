@@ -56,11 +56,12 @@ class Problem:
 
     def evaluate(self, x: Vector) -> tuple[float, float]:
         """Return accuracy and mean loss on the test samples; the loss is the largest float where it is beyond that."""
-        scores = self.model.scores(x, self._x_test)
-        accuracy = float(np.mean(scores.argmax(axis=1) == self._y_test))
-        top = scores.max(axis=1)
-        log_sum = top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
-        loss = float(np.mean(log_sum - scores[np.arange(len(scores)), self._y_test]))
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = self.model.scores(x, self._x_test)
+            accuracy = float(np.mean(scores.argmax(axis=1) == self._y_test))
+            top = scores.max(axis=1)
+            log_sum = top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
+            loss = float(np.mean(log_sum - scores[np.arange(len(scores)), self._y_test]))
         # JSON has no word for infinity.
         return accuracy, loss if np.isfinite(loss) else sys.float_info.max
 

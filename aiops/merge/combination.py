@@ -100,6 +100,20 @@ def check_mean(aggregation: Aggregation, optimizer: ServerOptimizer) -> None:
             )
 
 
+def check_auto_rules(aggregation: Aggregation, optimizer: ServerOptimizer) -> None:
+    """Refuse rules that what ``auto`` may turn on does not go with.
+
+    Raises:
+        ConfigError: The aggregation or the optimizer is such a rule.
+    """
+    for kind, rule, plain in (("aggregation", aggregation, Mean), ("optimizer", optimizer, Sgd)):
+        if not isinstance(rule, plain):
+            raise ConfigError(
+                f"auto may turn drift correction on, which needs the workers' mean progress, and {kind} {rule.name!r} "
+                "makes another one of it: use aggregation mean and optimizer sgd, or leave auto out"
+            )
+
+
 def check_folded(aggregation: Aggregation) -> None:
     """Refuse an aggregation that looks at single pushes, where their sum is all that is kept.
 

@@ -4,8 +4,11 @@ A policy is asked; it never acts. It reads no clock, no socket and no random sta
 ``now``, so that every policy is tested with a table and no event loop.
 """
 
+# Longer than other files: of this room the server may import this module alone, so all doors are in it.
+
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol, runtime_checkable
@@ -221,6 +224,75 @@ class EvenWork(WorkPolicy, Protocol):
     @property
     def each(self) -> Work:
         """The work of every worker."""
+
+
+class Choice(enum.Enum):
+    """What an automatic server has turned on besides overlapped work that fills the sync."""
+
+    PLAIN = "plain"
+    TOPK = "topk"
+    DRIFT = "drift"
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What an automatic server knows at a version boundary.
+
+    Attributes:
+        version: Rounds closed.
+        ratio: S/c of dense pushes and models; 0 until it is known.
+        agreement: Mean cosine of pushes over the measuring rounds; None while it is not known.
+        judged: Whether the measuring rounds are over, or never come.
+        choice: What is turned on.
+        since: Version with which it began.
+        changes: Changes so far.
+    """
+
+    version: int
+    ratio: float
+    agreement: float | None
+    judged: bool
+    choice: Choice
+    since: int = 0
+    changes: int = 0
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What is to be turned on instead, and a sentence for people that says why."""
+
+    choice: Choice
+    reason: str
+
+
+class AutoPolicy(Protocol):
+    """What does an automatic server turn on?"""
+
+    @property
+    def measuring(self) -> range:
+        """The versions whose pushes are compared with each other."""
+
+    def agreement(self, cosines: Sequence[float], losses: Sequence[float]) -> float | None:
+        """Return how far the workers go the same way; None where that cannot be told.
+
+        Args:
+            cosines: The mean cosine between the pushes of every measuring round.
+            losses: The mean training loss of each; NaN where the workers tell none.
+        """
+
+    def dense_s(self, before_s: float, settled_s: float, now_s: float, *, share: float) -> float:
+        """Return what a dense sync would take, in seconds, while Top-k is on.
+
+        Args:
+            before_s: What one took before.
+            settled_s: What one with Top-k took after that.
+            now_s: What one with Top-k takes now.
+            share: Bytes of one with Top-k over those of a dense one, in (0, 1).
+        """
+
+    def decide(self, seen: Measured) -> Change | None:
+        """Return what is to change; None where nothing is."""
+
+    def corrected(self, weights: WeightRule) -> WeightRule:
+        """Return the rule that drift correction needs in the place of these shares."""
 
 
 class WorkTable(Protocol):

@@ -18,6 +18,7 @@ class PolicySpec(TypedDict):
     compensation: NotRequired[str]
     drift: NotRequired[Literal["off", "infer"]]
     proximal: NotRequired[float]
+    auto: NotRequired[bool]
 
 
 def _averaging(weights: str = "by_samples", steps: int = 10, optimizer: str = "sgd") -> PolicySpec:
@@ -43,6 +44,25 @@ PRESETS: dict[str, PolicySpec] = {
     # Full rounds, every update one version late, local steps until the model arrives (Zhou et al., 2023). The
     # prototype's weights are uniform; samples come to the same when the workers' batches are equal.
     "nbsync": PolicySpec(sync="bulk:1", weights="by_samples", work="until_model", merge="reset"),
+    # The same in rounds of one length, with half of a worker's progress kept and chunks streamed, and with Top-k or
+    # drift correction where what is measured calls for it.
+    "nbsync-auto": PolicySpec(
+        sync="bulk:1",
+        weights="by_samples",
+        work="fill_the_sync:8",
+        merge="partial:0.5",
+        auto=True,
+    ),
+    # Overlapped rounds of one length with an outer Nesterov step, as DiLoCo's blocking ones have: the delay of a version
+    # bears 0.5 and 0.8 where blocking rounds bear 0.7 and 0.9. It makes a step of about 2.5 times the workers' own, so
+    # their learning rate is half of what it is without.
+    "nbsync-nesterov": PolicySpec(
+        sync="bulk:1",
+        weights="by_samples",
+        work="fill_the_sync:8",
+        merge="partial:0.5",
+        optimizer="nesterov:0.5,0.8",
+    ),
     # The prototype adds delta / N on arrival. Between an overlapped worker's base and its merge all N equally fast
     # workers merge twice, so that 1 / (staleness + 1) is 1 / (2 N): half of the prototype's, as fits the longer delay,
     # with no need to know N, and a straggler's old work counts less.

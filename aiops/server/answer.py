@@ -12,6 +12,7 @@ from aiops.server.members import Member, Taken
 from aiops.server.peer import Peer, Reply
 from aiops.server.reply import add_change, add_values
 from aiops.server.store import Store
+from aiops.server.told import policy_of
 from aiops.transport.base import Outgoing
 from aiops.types import Key, Version, WorkerId
 from aiops.wire.frame import Kind
@@ -109,7 +110,8 @@ def send_ahead(
     member = peer.member
     if peer.connection.closed or member is None or not service.engine.is_member(member.worker):
         return None
-    changed = _can_add(service.store, peer, member, holds, taken.version)
+    ahead = service.store.down is not None
+    changed = ahead and _can_add(peer, member, holds, taken.version)
     model = _model(service, member.worker, taken.version, taken, changed=changed)
     return Tentative(peer, request, model, service.store.down if changed else None)
 
@@ -143,7 +145,7 @@ def send_model(
         _finish(service, peer, peer.ahead[request])
         return
     keys = None if fragment is None else table.fragment(fragment, service.config.fragments)
-    changed = _can_add(service.store, peer, peer.member, holds, version)
+    changed = service.store.changed and _can_add(peer, peer.member, holds, version)
     model = _model(service, worker, version, taken, changed=changed, keys=keys)
     head = peer.session.send(Kind.MODEL, model, request=request)
     if changed:
@@ -194,11 +196,12 @@ def _model(
         max_steps=work.max_steps,
         moved_steps=taken.moved_steps if taken else 0.0,
         since=version - 1 if changed else None,
+        policy=None if service.autopilot is None else policy_of(service, worker, version),
     )
 
 
 # A worker says what it holds when it sends a push. What was sent to it on this connection afterwards is what it will
 # hold when the answer comes, and a version that it never had of this server is one of another server's life.
-def _can_add(store: Store, peer: Peer, member: Member, holds: int | None, version: Version) -> bool:
+def _can_add(peer: Peer, member: Member, holds: int | None, version: Version) -> bool:
     lacks_one = holds is not None and holds == version - 1 and holds <= member.sent
-    return store.down is not None and lacks_one and peer.sent in (None, holds)
+    return lacks_one and peer.sent in (None, holds)

@@ -27,12 +27,17 @@ class Downlink:
 
     Args:
         codec: How updates travel down.
+
+    Attributes:
+        ending: Whether the next round, whose values travel, takes all that is left over, so that nothing is lost when
+            this ends.
     """
 
-    __slots__ = ("_coded", "_spares", "codec")
+    __slots__ = ("_coded", "_spares", "codec", "ending")
 
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
+        self.ending = False
         self._coded = Coded()
         # Rests that nobody needs any more: the next ones go to their memory.
         self._spares: dict[Key, Residual | None] = {}
@@ -55,6 +60,11 @@ class Downlink:
             NotFinite: A value cannot be represented on the wire.
         """
         rest = self._coded.rests.get(key)
+        if self.ending:
+            np.add(old, update, out=out)
+            if rest is not None:
+                out += rest
+            return
         if rest is None:
             rest = self.codec.init(update.size)
         arrays, left = self.codec.encode(update, rest, spare=self._spares.pop(key, None))

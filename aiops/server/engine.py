@@ -21,6 +21,7 @@ from aiops.policy.base import (
     SyncPolicy,
     WeightRule,
     Work,
+    WorkerView,
     WorkPolicy,
 )
 from aiops.server.event import (
@@ -151,6 +152,10 @@ class Engine:
     def work_of(self, worker: WorkerId) -> Work:
         """Return how much ``worker`` computes before its next push."""
         return self._plan[worker] if self._each is None else self._each
+
+    def views(self) -> dict[WorkerId, WorkerView]:
+        """Return what was measured of every member."""
+        return self._roster.views()
 
     def is_member(self, worker: WorkerId) -> bool:
         """Return whether ``worker`` has joined and not left."""

@@ -8,12 +8,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from aiops.errors import BadHandshake
-from aiops.policy.base import QueriedWork
 from aiops.server.event import Joined
 from aiops.server.peer import Peer
+from aiops.server.told import policy_of
 from aiops.types import WorkerId
 from aiops.wire.frame import Kind
-from aiops.wire.message import IN_ORDER, MINOR, Hello, Policy, Reject, Welcome
+from aiops.wire.message import IN_ORDER, MINOR, Hello, Reject, Welcome
 from aiops.wire.session import Event
 
 if TYPE_CHECKING:
@@ -95,30 +95,14 @@ class Handshake:
 
     def _welcome(self, worker: WorkerId) -> Welcome:
         service, config = self._service, self._service.config
-        work = service.engine.work_of(worker)
         return Welcome(
             minor=MINOR,
             library=self._library,
-            features=0 if config.stream_bytes is None else IN_ORDER,
+            features=IN_ORDER if config.streams else 0,
             worker=worker,
             lease_s=config.lease_s,
             heartbeat_s=config.heartbeat_s,
             idle_timeout_s=config.idle_timeout_s,
-            policy=Policy(
-                overlap=config.work.overlap,
-                min_steps=work.min_steps,
-                max_steps=work.max_steps,
-                codec=config.codec.name,
-                merge=config.merge,
-                alpha=config.alpha,
-                beta=config.beta,
-                bootstrap=config.bootstrap,
-                drift=config.drift,
-                proximal=config.proximal,
-                query=isinstance(config.work, QueriedWork),
-                down=config.down.name,
-                fragments=config.fragments,
-                delay=config.delay,
-            ),
+            policy=policy_of(service, worker, service.engine.version),
             version=service.engine.version,
         )

@@ -33,7 +33,7 @@ from aiops.server.question import answer, ask
 from aiops.server.shard import MergeJob, Part, Shard
 from aiops.server.streaming import Streaming
 from aiops.server.threads import INLINE_BYTES, Threads
-from aiops.types import Key
+from aiops.types import Key, Version
 from aiops.wire.session import Event as Received
 
 if TYPE_CHECKING:
@@ -259,9 +259,13 @@ class Merger:
         note_steps(pushes, weights, service.config.server_lr)
         service.counters["buckets_drafted"] += len(drafts)
         size = sum([job.todo_bytes for _, job in jobs]) * (len(parts) + 2)
+        if service.autopilot is not None:
+            size += service.autopilot.measured_bytes(pushes)
         if size <= INLINE_BYTES and not service.store.selects:
             for _, job in jobs:
                 job.run()
+            if service.autopilot is not None:
+                service.autopilot.measure(pushes)
             self._finish(pushes)
         else:
             service.spawn(self._merge_in_threads(pushes), "merge")
@@ -272,6 +276,8 @@ class Merger:
             await self._each(store.measure)
             store.select(self._jobs)
         await self._each(lambda job: job.run())
+        if self._service.autopilot is not None:
+            await self._in_thread(0, self._service.autopilot.measure, pushes)
         self._finish(pushes)
 
     async def _each(self, work: Callable[[MergeJob], None]) -> None:
@@ -293,6 +299,8 @@ class Merger:
             if service.store.ruled and not service.engine.is_member(push.member.worker):
                 service.store.left(push.member.worker)
         service.counters["pushes_merged"] += len(pushes)
+        if service.autopilot is not None:
+            service.autopilot.published(Version(service.engine.version + 1))
         self.feed(Merged())
         service.moved()
 

@@ -126,6 +126,21 @@ class RuledShard(Shard):
         self._compensated.keep(job.compensated)
         if self.downlink is not None:
             self.downlink.keep(job.coded)
+            if self.downlink.ending:
+                self.downlink = None
+
+    def turn_down(self, codec: Codec | None) -> None:
+        """Say how what the next rounds change travels down, between two rounds; None sends values.
+
+        What a downlink has left behind goes into the next version, whose values travel.
+        """
+        if codec is None:
+            if self.downlink is not None:
+                self.downlink.ending = True
+        elif self.downlink is None or self.downlink.ending:
+            rests = self.downlink
+            self.downlink = rests or Downlink(codec)
+            self.downlink.ending = False
 
     def discard(self, job: MergeJob) -> None:
         """Give a merge up; the published snapshot and all state stay."""
@@ -133,8 +148,7 @@ class RuledShard(Shard):
         super().discard(job)
         self._states.drop(job.states)
         self._compensated.drop(job.compensated)
-        if self.downlink is not None:
-            self.downlink.drop(job.coded)
+        job.forget_coded()
 
     def forget(self, worker: WorkerId) -> None:
         """Drop what is kept of a worker that has left; not while a merge is under way."""

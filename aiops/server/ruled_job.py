@@ -72,6 +72,11 @@ class RuledJob(MergeJob, kw_only=True):
                     [vectors[i][piece] if i in vectors else nothing for i in range(n)]
                 )
 
+    def forget_coded(self) -> None:
+        """Give back what the downlink keeps for its next rounds, of a merge that does not count."""
+        if self._downlink is not None:
+            self._downlink.drop(self.coded)
+
     def weigh(self, weights: Sequence[float]) -> None:
         """Merge with these weights instead."""
         self._weights = weights

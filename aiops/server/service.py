@@ -21,6 +21,7 @@ from aiops.errors import AiopsError
 from aiops.policy.base import Place
 from aiops.server.advice import make_engine
 from aiops.server.answer import send_model
+from aiops.server.autopilot import Autopilot
 from aiops.server.event import Event as EngineEvent
 from aiops.server.event import Left
 from aiops.server.handshake import HANDSHAKE_S, Handshake
@@ -65,6 +66,7 @@ class Service:
         pool: Where payloads and snapshots live.
         peers: The open connections.
         ready: Set once the service runs.
+        autopilot: What turns improvements on by itself; None where nothing does.
     """
 
     def __init__(
@@ -98,6 +100,10 @@ class Service:
             rules=config.rules,
             down=None if config.down.wire_id == DENSE else config.down,
             fragments=config.fragments,
+            chunks=config.chunks,
+        )
+        self.autopilot = (
+            None if config.topk is None else Autopilot(self, config.automatic, config.topk)
         )
         self.peers: set[Peer] = set()
         self.ready = asyncio.Event()

@@ -40,6 +40,7 @@ def status(service: Service, *, listed: int = MAX_LISTED) -> dict[str, object]:
             for member in members[:listed]
         ],
         "n_members": len(members),
+        **({} if service.autopilot is None else {"auto": service.autopilot.report()}),
         "counters": dict(sorted(service.counters.items())),
         "pool": {
             "outstanding": service.pool.outstanding,

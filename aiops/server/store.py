@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,9 @@ from aiops.wire.table import Table
 if TYPE_CHECKING:
     from aiops.server.admission import AdmittedPush
 
+# The least that a chunk holds.
+LEAST_CHUNK_BYTES = 16 * 1024
+
 
 class Store:
     """Parameters in shards, behind one table.
@@ -37,6 +41,7 @@ class Store:
         bucket_bytes: Largest bucket.
         place: Which shard holds which key.
         fragments: Fragments that the model goes in; 0 where it goes whole.
+        chunks: Buckets that the model is cut into, as far as they are not too small; 0 makes them as large as may be.
         rules: How rounds become parameters; None is the weighted sum, added, and goes with ``down`` None.
         down: How what a round changes travels down; None where the values do.
 
@@ -45,6 +50,7 @@ class Store:
         shards: The partitions; empty until there is a table.
         seeded: Whether there are parameters.
         down: How :meth:`change` is coded, which there is besides the model once a round is closed; None for none.
+        changed: Whether there is such a change of the newest version.
         history: Snapshots that somebody may still push from; None where no rule looks at them.
         closed: Whether they are gone again.
     """
@@ -57,6 +63,7 @@ class Store:
         bucket_bytes: int,
         place: Place,
         fragments: int = 0,
+        chunks: int = 0,
         rules: Rules | None = None,
         down: Codec | None = None,
     ) -> None:
@@ -72,6 +79,8 @@ class Store:
         self._fragments = fragments
         self._rules = rules
         self.down = down
+        self.changed = False
+        self._chunks = chunks
         compensates = rules is not None and rules.compensation is not None
         self.history = History(self._newest) if compensates else None
         self._merging = False
@@ -86,7 +95,7 @@ class Store:
         table = build_table(
             specs,
             shards=self._count,
-            bucket_bytes=self._bucket_bytes,
+            bucket_bytes=self._largest(specs),
             place=self._place,
             fragments=self._fragments,
         )
@@ -110,6 +119,24 @@ class Store:
         if self._rules is None:
             return Shard(number, sizes, self._pool, averaged)
         return RuledShard(number, sizes, self._pool, averaged, rules=self._rules, down=self.down)
+
+    # Chunks that take a share of the model, but not so little that frames cost more than they save.
+    def _largest(self, specs: Sequence[TensorSpec]) -> int:
+        if not self._chunks:
+            return self._bucket_bytes
+        values = sum([math.prod(spec.shape) for spec in specs])
+        return min(self._bucket_bytes, max(LEAST_CHUNK_BYTES, 4 * -(-values // self._chunks)))
+
+    def turn_down(self, codec: Codec | None) -> None:
+        """Say how what the next rounds change travels down, between two rounds; None sends values.
+
+        Where it is said, all shards are ruled.
+        """
+        self.down = codec
+        for shard in self.shards:
+            assert isinstance(shard, RuledShard)
+            shard.turn_down(codec)
+        self.changed = self.changed and codec is not None
 
     def forget(self) -> None:
         """Drop a table that nobody seeded."""
@@ -279,6 +306,7 @@ class Store:
                 return NotFinite(f"merging would make {where} not finite, the update is too large")
         for shard, job in jobs:
             shard.publish(job)
+        self.changed = self.down is not None
         self._merging = False
         self._forget_gone()
         return None

@@ -281,6 +281,6 @@ def make_arrivals(
     service: Service, codecs: Mapping[int, Codec], lanes: Sequence[Lane], threads: Threads
 ) -> Arrivals | Streaming:
     """Return what a service's configuration wants; the arguments are those of the two."""
-    if service.config.stream_bytes is None:
+    if not service.config.streams:
         return Arrivals(service, lanes)
     return Streaming(service, codecs, threads)

@@ -51,4 +51,5 @@ def start(
         snapshot.version,
         accumulated=client.table.accumulated,
         rule=rule,
+        exact=exact,
     )

@@ -158,6 +158,9 @@ class Model(Message, frozen=True):
 
     With ``since`` the parts say what has changed since that version, in the codec that the policy names; without it
     they are the values.
+
+    A server whose ``policy`` changes while workers train says with every model which one goes with it: it is adopted
+    together with the model, at the worker's step boundary, and what comes after it is coded as it says.
     """
 
     version: Count
@@ -169,6 +172,7 @@ class Model(Message, frozen=True):
     max_steps: Count | None = None
     moved_steps: float = 0.0
     since: Count | None = None
+    policy: Policy | None = None
 
 
 class Refuse(Message, frozen=True):

@@ -60,6 +60,8 @@ def resolve_model(
         return
     try:
         _complete(table, flat, body, event.parts, mirror)
+        if body.policy is not None and mirror is not None:
+            mirror.follow(body.policy.down, body.version, flat)
     except RemoteProtocolError as error:
         ticket.fail(error)
         raise
@@ -77,6 +79,7 @@ def resolve_model(
             body.min_steps,
             body.max_steps,
             body.moved_steps,
+            body.policy,
         )
     )
 
@@ -100,7 +103,7 @@ def _complete(
             raise RemoteProtocolError(f"model of version {body.version} is not in plain float32")
         if mirror is not None:
             mirror.take(body.version, flat)
-    elif mirror is None:
+    elif mirror is None or not mirror.on:
         raise RemoteProtocolError(
             f"model of version {body.version} says what has changed since version {body.since}, "
             "and no such answers were agreed"

@@ -64,7 +64,10 @@ class FlatClient:
         self._sequences = itertools.count(1)
         self._link: Link
         self._keeper: asyncio.Task[None]
-        self._mirror: Mirror | None = None
+        self._mirror: Mirror
+        # What the newest model says, where the server's policy changes.
+        self._policy: Policy | None = None
+        self._codecs: dict[str, Codec] = {}
         self._pusher: Pusher
         self._spares: Spares
         self._pushing: asyncio.Task[None]
@@ -86,7 +89,10 @@ class FlatClient:
             codec = self._make_codec(welcome.policy.codec)
             # Where models come whole there is no need for a copy of the last one.
             down = welcome.policy.down
-            self._mirror = None if down == "dense" else Mirror(self._make_codec(down))
+            changes = None if down == "dense" else self._make_codec(down)
+            self._mirror = Mirror(changes, self._make_codec)
+            self._policy = None
+            self._codecs = {welcome.policy.codec: codec}
         except BaseException:
             try:
                 await self._link.leave()
@@ -124,8 +130,8 @@ class FlatClient:
 
     @property
     def policy(self) -> Policy:
-        """What the server decided for its workers."""
-        return self._link.greeting.policy
+        """What the server decided for its workers, as of the newest model received where it says so with each."""
+        return self._policy or self._link.greeting.policy
 
     @property
     def received_bytes(self) -> int:
@@ -161,6 +167,7 @@ class FlatClient:
         self._spares = Spares(request.table.size)
         self._pusher.agree(self._table)
         self.version = snapshot.version
+        self._policy = snapshot.policy
         return snapshot
 
     def pull_flat(self, out: NDArray[np.float32] | None = None) -> Ticket[Snapshot]:
@@ -224,6 +231,7 @@ class FlatClient:
             self._spares.take() if want and out is None else out,
             checked=checked,
             fragment=fragment,
+            codec=None if self._policy is None else self._codec(self._policy.codec),
         )
         self.clock = message.clock
         if want:
@@ -272,7 +280,14 @@ class FlatClient:
             for lane in self._lanes:
                 lane.close()
 
+    def _codec(self, name: str) -> Codec:
+        if name not in self._codecs:
+            self._codecs[name] = self._make_codec(name)
+        return self._codecs[name]
+
     def _received(self, snapshot: Snapshot) -> None:
+        if snapshot.policy is not None and snapshot.version >= self.version:
+            self._policy = snapshot.policy
         self.version = max(self.version, snapshot.version)
 
 

@@ -7,56 +7,24 @@ at a time, so an update is one version late, never more. A blocking round is the
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aiops.config import DriftName, check_drift_merge
 from aiops.errors import ConfigError
 from aiops.kernels import swap_update, weighted_add
 from aiops.wire.message import Policy
+from aiops.worker.boundary import Move as Move
+from aiops.worker.boundary import Update as Update
+from aiops.worker.boundary import Vector as Vector
 from aiops.worker.drift import Drift
-from aiops.worker.fragment import Fragment
+from aiops.worker.follow import Follower
 from aiops.worker.proximal import Proximal
 from aiops.worker.rule import Rule as Rule
 from aiops.worker.ticket import Snapshot
 
-Vector = NDArray[np.float32]
-
 DRIFTS = get_args(DriftName)
-
-
-class Move(enum.Enum):
-    """What to do at a step boundary."""
-
-    COMPUTE = "take another local step"
-    PUSH = "call push"
-    WAIT = "wait for the model, then call push"
-    ADOPT = "call adopt"
-
-
-@dataclass(slots=True)
-class Update:
-    """What is pushed.
-
-    Attributes:
-        values: float32, shape (n,); the machine's buffer, unchanged until the next :meth:`Overlap.push`.
-        base: Version it was computed from.
-        n_steps: Local steps in it.
-        n_samples: Samples in it.
-        loss: Mean loss over the steps that told one; NaN when none did.
-        fragment: What part of the model it is of; None is the whole.
-    """
-
-    values: Vector
-    base: int
-    n_steps: int
-    n_samples: int
-    loss: float
-    fragment: Fragment | None = None
 
 
 class Overlap:
@@ -72,6 +40,7 @@ class Overlap:
             averaged. All are accumulated unless given.
         drift: What corrects this worker's drift; None where nothing does.
         proximal: What holds its steps near the newest model; None where nothing does.
+        follower: What is taken over of a policy that comes with a model; None takes over nothing.
 
     Attributes:
         version: Version of the model the current phase started from.
@@ -93,6 +62,7 @@ class Overlap:
         accumulated: int | None = None,
         drift: Drift | None = None,
         proximal: Proximal | None = None,
+        follower: Follower | None = None,
     ) -> None:
         self.version = version
         self.n_steps = 0
@@ -111,6 +81,7 @@ class Overlap:
         self._n_samples = 0
         self._loss_sum, self._n_losses = 0.0, 0
         self._drift = drift
+        self._follower = follower
         self.proximal = proximal
 
     @property
@@ -180,6 +151,7 @@ class Overlap:
             return None
         update = self._update(out)
         if new is not None:
+            self._follow_rule(new)
             # What is pushed of a statistic is its distance to the model that it will be merged into, so that the mean
             # of values comes out; a change since the base, one version late, would make it swing, below zero even.
             np.copyto(base[self._averaged], new.flat[self._averaged])
@@ -196,6 +168,8 @@ class Overlap:
             np.copyto(base, x)
         if self._drift is not None:
             self._drift.pushing(out, update.n_steps, new)
+        if new is not None and self._follow_drift(new) and self._drift is not None:
+            self._drift.pushing(out, update.n_steps)
         self._turn(new)
         self.under_way = True
         return update
@@ -212,6 +186,8 @@ class Overlap:
         np.copyto(self._base, new.flat)
         if self._drift is not None:
             (self._drift.forget if self._lost else self._drift.learn)(new)
+        self._follow_rule(new)
+        self._follow_drift(new)
         self.restarts += self._lost
         self._turn(new)
         self.under_way = self._lost = False
@@ -219,6 +195,18 @@ class Overlap:
     def rebase(self, x: Vector) -> None:
         """Take ``x`` as what was adopted, where the worker cannot hold the model exactly (16-bit floats)."""
         np.copyto(self._base, x)
+
+    def _follow_rule(self, new: Snapshot) -> None:
+        if new.policy is not None and self._follower is not None:
+            self.rule = self._follower.rule(self.rule, new.policy)
+
+    # Say whether drift correction begins or ends with this model.
+    def _follow_drift(self, new: Snapshot) -> bool:
+        if new.policy is None or self._follower is None:
+            return False
+        before = self._drift
+        self._drift = self._follower.drift(before, new.policy, self.rule, new)
+        return self._drift is not before
 
     def _update(self, out: Vector) -> Update:
         loss = self._loss_sum / self._n_losses if self._n_losses else float("nan")
@@ -253,7 +241,13 @@ class Overlap:
 
 
 def machine_of(
-    policy: Policy, x: Vector, version: int, *, accumulated: int, rule: Rule | None = None
+    policy: Policy,
+    x: Vector,
+    version: int,
+    *,
+    accumulated: int,
+    rule: Rule | None = None,
+    exact: bool = True,
 ) -> Overlap:
     """Return the machine of a worker that does what the server says.
 
@@ -263,11 +257,13 @@ def machine_of(
         version: Their version.
         accumulated: Leading values whose changes are accumulated, see :class:`Overlap`.
         rule: How an overlapped worker merges; the server's unless given.
+        exact: Whether the parameters hold any float32 value.
 
     Raises:
         ConfigError: The server names a rule or a correction that is not known here, or the given rule does not go with
             its correction.
     """
+    follower = Follower(rule, accumulated, exact)
     if rule is None:
         rule = Rule(policy.merge, policy.alpha, policy.beta, policy.bootstrap)
     if policy.drift not in DRIFTS:
@@ -288,4 +284,5 @@ def machine_of(
         accumulated=accumulated,
         drift=drift,
         proximal=proximal,
+        follower=follower,
     )

@@ -36,6 +36,7 @@ class _Waiting(msgspec.Struct, eq=False):
     out: NDArray[np.float32] | None
     ticket: Ticket[Snapshot]
     fragment: Fragment | None
+    codec: Codec
     residuals: dict[int, Residual | None] = {}
 
 
@@ -53,7 +54,7 @@ class Pusher:
 
     Args:
         link: The line to the server.
-        codec: What an update looks like on the wire.
+        codec: What an update looks like on the wire, unless its push says otherwise.
         plain: What running statistics look like there: averages cannot be sent in parts or late.
         sequences: Numbers for pushes, ascending, none used before in this life of the worker.
         mirror: The newest model received, where answers may say what has changed since.
@@ -131,11 +132,13 @@ class Pusher:
         *,
         checked: bool = False,
         fragment: Fragment | None = None,
+        codec: Codec | None = None,
     ) -> Ticket[Snapshot]:
         """Send an update in its turn; it is on loan until the ticket is done.
 
         ``checked`` says that NaN and infinity are looked for elsewhere: by the codec or the server. ``table`` is the
-        ``fragment``'s own where the update is of one.
+        ``fragment``'s own where the update is of one. What one ``codec`` leaves behind is part of the next push, also
+        where that is coded by another one.
 
         Raises:
             ShapeMismatch: ``update`` or ``out`` is not laid out like the table's flat vector, or they share memory.
@@ -158,7 +161,8 @@ class Pusher:
             raise Busy(
                 f"{MAX_WAITING} pushes wait to be sent, that is the limit: await their tickets"
             )
-        waiting = _Waiting(table, message, update, out, ticket, fragment)
+        codec = codec or self._codec
+        waiting = _Waiting(table, message, update, out, ticket, fragment, codec)
         ticket.heard(lambda: self._answered(waiting))
         self._waiting.append(waiting)
         if len(self._waiting) == 1:
@@ -196,7 +200,7 @@ class Pusher:
     # Send the first of those that wait.
     def _begin(self) -> None:
         waiting = self._waiting[0]
-        if waiting.update.size > INLINE_VALUES and self._codec.wire_id != DENSE:
+        if waiting.update.size > INLINE_VALUES and waiting.codec.wire_id != DENSE:
             self._wake.set()
             return
         try:
@@ -215,7 +219,7 @@ class Pusher:
                     waiting.fragment,
                     message,
                     payload,
-                    self._codec,
+                    waiting.codec,
                     waiting.out,
                     self._plain,
                     ticket=waiting.ticket,
@@ -227,7 +231,7 @@ class Pusher:
                 waiting.table,
                 message,
                 payload,
-                self._codec,
+                waiting.codec,
                 waiting.out,
                 self._plain,
                 ticket=waiting.ticket,
@@ -264,11 +268,25 @@ class Pusher:
         for key, bucket in enumerate(buckets, first):
             part = update[bucket.start : bucket.stop]
             try:
-                codec = self._plain if bucket.averaged else self._codec
+                codec = self._plain if bucket.averaged else waiting.codec
                 # A spare is taken out: this may go on in a thread after its push was cancelled.
                 spare = self._spares.pop(key, None)
-                arrays, residuals[key] = codec.encode(part, self._left.rests[key], spare=spare)
+                part, rest = _with_rest(codec, part, self._left.rests[key])
+                arrays, residuals[key] = codec.encode(part, rest, spare=spare)
             except NotFinite as error:
                 raise NotFinite(f"key {key}: {error}") from None
             payload.append(arrays)
         return payload, residuals
+
+
+# What a codec is to encode, with what the one before left behind, which may have kept nothing or be the last to do so.
+def _with_rest(
+    codec: Codec, part: NDArray[np.float32], rest: Residual | None
+) -> tuple[NDArray[np.float32], Residual | None]:
+    if codec.wire_id == DENSE:
+        return (part, None) if rest is None else (part + rest, None)
+    if rest is None:
+        return part, codec.init(part.size)
+    if codec.init(part.size) is None:
+        return part + rest, None
+    return part, rest

@@ -114,7 +114,7 @@ class PushRequest(PullRequest):
     def frames(self, session: Session, number: int) -> list[Outgoing]:
         """Return the PUSH frame and one TENSOR frame per key."""
         message = self.message
-        if self._mirror is not None:
+        if self._mirror is not None and self._mirror.on:
             # What is here now, and not when it was first sent: a model may have come in between.
             message = msgspec.structs.replace(message, holds=self._mirror.version)
         frames: list[Outgoing] = [(session.send(Kind.PUSH, message, request=number), ())]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiops.types import Version
+from aiops.wire.message import Policy
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -29,6 +30,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         min_steps: Local steps before the next push is allowed.
         max_steps: Local steps at which the worker waits; None is never.
         moved_steps: Mean local steps by which the version that this push became part of has moved; 0 if unknown.
+        policy: What the server decided for its workers from this model on; None where that never changes.
     """
 
     version: Version
@@ -39,6 +41,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     min_steps: int = 1
     max_steps: int | None = None
     moved_steps: float = 0.0
+    policy: Policy | None = None
 
 
 class Ticket(Generic[T]):

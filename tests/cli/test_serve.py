@@ -174,3 +174,24 @@ async def test_a_server_allows_itself_as_many_descriptors_as_the_system_does():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     (line,) = (line for line in text.splitlines() if line.startswith("Max open files"))
     assert line.split()[3:5] == [str(hard), str(hard)]
+
+
+def test_auto_is_an_option_and_refused_beside_what_it_chooses():
+    told = subprocess.run(
+        [sys.executable, "-m", "aiops", "serve", "--port", "0", "--auto", "--codec", "fp16"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "auto chooses codec itself, and it is 'fp16': leave one of the two out" in told.stderr
+
+
+@pytest.mark.timeout(60)
+async def test_auto_reaches_the_server():
+    async with Child("aiops", ["serve", "--port", "0", "--auto"], name="server") as server:
+        url = (await server.hear(20)).decode()
+        async with connect(url) as ps:
+            assert (ps.policy.merge, ps.policy.overlap) == ("partial", True)
+            assert (await ps.status())["auto"]["on"] == "plain"

@@ -22,7 +22,7 @@ from aiops.policy.weight import (
     product,
     uniform,
 )
-from aiops.policy.work import fixed, fragments, until_model
+from aiops.policy.work import fill_the_sync, fixed, fragments, until_model
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,14 @@ def test_presets(name, sync, weights, work):
         ("scaffold", {"drift": "infer"}),
         ("fedprox", {"proximal": 0.01}),
         ("streaming-diloco", {"work": fragments(4, 100, 5), "merge": "mix", "alpha": 0.5}),
+        (
+            "nbsync-auto",
+            {"work": fill_the_sync(8), "merge": "partial", "beta": 0.5, "auto": True},
+        ),
+        (
+            "nbsync-nesterov",
+            {"sync": bulk(), "work": fill_the_sync(8), "merge": "partial", "beta": 0.5},
+        ),
         ("eager", {"sync": bulk(), "weights": uniform(), "work": until_model(), "merge": "eager"}),
     ],
 )
@@ -86,6 +94,7 @@ def test_what_a_preset_has_beside_rounds(name, settings):
         ("fedyogi", yogi(0.01, 0.9, 0.99, 0.001), None),
         ("fedadagrad", adagrad(0.01, 0, 0.001), None),
         ("diloco", nesterov(0.7, 0.9), None),
+        ("nbsync-nesterov", nesterov(0.5, 0.8), None),
         ("fedasync", sgd(), mixing()),
         ("fedasync-constant", sgd(), mixing()),
         ("fedasync-hinge", sgd(), mixing()),

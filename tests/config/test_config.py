@@ -26,7 +26,7 @@ from aiops.errors import ConfigError
 from aiops.policy.dssp import dssp
 from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 from aiops.policy.weight import by_samples, by_staleness, by_steps, product, uniform
-from aiops.policy.work import fixed, fragments, until_model
+from aiops.policy.work import fill_the_sync, fixed, fragments, until_model
 
 MIB = 1024 * 1024
 
@@ -185,6 +185,11 @@ def test_good_specs(spec, settings):
         ({"bucket_bytes": 3}, "bucket_bytes is 3, it must be a whole number >= 4"),
         ({"bucket_bytes": 6}, "bucket_bytes is 6, it must be a multiple of 4"),
         ({"stream_bytes": 0}, "stream_bytes is 0, it must be a whole number >= 4"),
+        ({"stream_bytes": 64, "fold": "arrival"}, "fold 'arrival' adds whole pushes up"),
+        (
+            {"stream_bytes": 64, "work": "fragments:2,8,1", "sync": "bulk:0", "merge": "mix:0.5"},
+            "sends a fragment a round already",
+        ),
         ({"stream_bytes": 18}, "stream_bytes is 18, it must be a multiple of 4"),
         ({"stream_bytes": 64.0}, "stream_bytes is 64.0, it must be a whole number"),
         (
@@ -345,3 +350,52 @@ def test_chunks_that_are_streamed_are_no_larger_than_buckets_and_the_other_way_r
     assert ServerConfig(stream_bytes=4096, bucket_bytes=64).chunk_bytes == 64
     # Frames are as large as chunks, not as buckets could be.
     assert ServerConfig(stream_bytes=4096, bucket_bytes=MIB, max_frame_bytes=65536)
+
+
+def test_auto_fills_in_what_it_needs_and_streams_chunks_of_a_size_of_its_own():
+    config = ServerConfig.parse(auto=True)
+    assert config == ServerConfig.parse(**preset("nbsync-auto"))
+    assert (config.work, config.merge, config.beta) == (fill_the_sync(8), "partial", 0.5)
+    assert (config.streams, config.chunks, config.topk) == (True, 16, topk(0.01))
+    assert ServerConfig.parse(auto=True, stream_bytes=4096).chunks == 0
+    plain = ServerConfig()
+    assert (plain.streams, plain.chunks, plain.topk) == (False, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"auto": 1}, "auto is 1, it must be True or False"),
+        ({"sync": "asynchronous"}, "auto measures the workers of one round, and sync Asynchronous"),
+        (
+            {"work": "until_model"},
+            "auto overlaps work with rounds that it measures, and work is Un",
+        ),
+        (
+            {"merge": "reset"},
+            "auto may turn drift correction on, which needs merge partial .* 'res",
+        ),
+        ({"merge": "partial:1"}, "needs merge partial with 0 < beta < 1, not 'partial:1'"),
+        ({"codec": "topk:0.01"}, "auto chooses codec itself, and it is 'topk:0.01': leave one of"),
+        ({"down": "fp16"}, "auto chooses down itself, and it is 'fp16': leave one of the two out"),
+        ({"drift": "infer"}, "auto chooses drift itself, and it is 'infer': leave one of the two"),
+        (
+            {"weights": "by_steps"},
+            "auto takes weights for shares, per local step where it corrects",
+        ),
+        ({"bootstrap": "authors"}, "bootstrap 'authors' pushes steps twice, which auto would meas"),
+        (
+            {"proximal": 0.1},
+            "proximal is 0.1, which holds steps near the model as drift correction",
+        ),
+        (
+            {"aggregation": "median"},
+            "aggregation 'median' makes another one of it: .* leave auto out",
+        ),
+        ({"optimizer": "momentum:1,0.9"}, "auto may turn drift correction on, .* optimizer 'momen"),
+        ({"fold": "arrival"}, "fold 'arrival' adds whole pushes up, and stream_bytes merges"),
+    ],
+)
+def test_auto_is_refused_beside_what_it_chooses_itself_or_cannot_work_with(spec, message):
+    with pytest.raises(ConfigError, match=message):
+        ServerConfig.parse(**{"auto": True, **spec})
