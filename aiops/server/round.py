@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import msgspec
@@ -61,9 +62,10 @@ class Round:
         """Return whether a push of ``worker`` is not answered yet, but for a merged one that is parked."""
         return worker in self.held or worker in self.merging
 
-    def take(self, workers: Iterable[WorkerId]) -> list[Held]:
+    def take(self, workers: AbstractSet[WorkerId]) -> list[Held]:
         """Take out what these workers hold, in worker order: float sums come out the same whoever was first."""
-        return [self._drop(worker) for worker in sorted(workers)]
+        # Of most pushes nothing comes, so that this is asked before anything is made.
+        return [self._drop(worker) for worker in sorted(workers)] if workers else []
 
     def _drop(self, worker: WorkerId) -> Held:
         del self.views[worker]
