@@ -67,9 +67,17 @@ class BufferPool:
     Attributes:
         outstanding: Blocks that are out on loan.
         outstanding_bytes: What they hold, in whole pages.
+        peak_bytes: The most that was ever out at once, in whole pages.
     """
 
-    __slots__ = ("_free", "_free_bytes", "_keep_bytes", "outstanding", "outstanding_bytes")
+    __slots__ = (
+        "_free",
+        "_free_bytes",
+        "_keep_bytes",
+        "outstanding",
+        "outstanding_bytes",
+        "peak_bytes",
+    )
 
     def __init__(self, *, keep_bytes: int = 1 << 30) -> None:
         self._keep_bytes = keep_bytes
@@ -77,6 +85,7 @@ class BufferPool:
         self._free_bytes = 0
         self.outstanding = 0
         self.outstanding_bytes = 0
+        self.peak_bytes = 0
 
     def take(self, size_bytes: int) -> Block:
         """Return a block of ``size_bytes`` bytes of undefined content, aligned to 64 bytes, with one loan.
@@ -95,6 +104,8 @@ class BufferPool:
             memory = _aligned(capacity)
         self.outstanding += 1
         self.outstanding_bytes += capacity
+        if self.outstanding_bytes > self.peak_bytes:
+            self.peak_bytes = self.outstanding_bytes
         return Block(memory, self, size_bytes)
 
     def _give_back(self, block: Block) -> None:

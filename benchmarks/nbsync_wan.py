@@ -67,10 +67,12 @@ async def measure(
     cell.records[method.label] = [_bare(record) for record in await fleet.run_all(jobs)]
 
 
-# Lanes and single evaluations would be most of a file of hundreds of runs.
+# Lanes and single evaluations would be most of a file of hundreds of runs: the best and the last one are kept.
 def _bare(record: Record) -> Record:
     workers = tuple(msgspec.structs.replace(worker, lanes=()) for worker in record.workers)
-    return msgspec.structs.replace(record, workers=workers, wires=record.wires[:1])
+    best = max(record.points, key=lambda point: point.accuracy, default=None)
+    points = tuple(point for point in record.points if point in (best, record.points[-1]))
+    return msgspec.structs.replace(record, workers=workers, points=points, wires=record.wires[:1])
 
 
 def table(cell: Cell) -> Iterator[str]:

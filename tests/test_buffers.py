@@ -119,3 +119,13 @@ def test_the_pool_counts_what_is_out_whatever_is_lent_and_released(plan):
         block.release()
     assert (pool.outstanding, pool.outstanding_bytes) == (0, 0)
     assert pool._free_bytes <= 8 * PAGE
+
+
+def test_the_most_that_was_out_at_once_is_noted():
+    pool = BufferPool()
+    first, second = pool.take(1), pool.take(PAGE + 1)
+    first.release()
+    pool.take(1).release()
+    assert (pool.outstanding_bytes, pool.peak_bytes) == (2 * PAGE, 3 * PAGE)
+    second.release()
+    assert (pool.outstanding_bytes, pool.peak_bytes) == (0, 3 * PAGE)

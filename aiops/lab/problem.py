@@ -24,6 +24,8 @@ class Problem:
     Attributes:
         model: What is trained.
         shares: Positions of each worker's training samples.
+        size: Parameters of the model.
+        slope: float32, shape (size,): room for one gradient, of whoever takes a step until it next awaits something.
     """
 
     def __init__(self, scenario: Scenario, *, data_root: str | None = None) -> None:
@@ -45,6 +47,7 @@ class Problem:
         self.batch = asked.batch
         self.model = _model(scenario, self._x.shape[1], whole.n_classes)
         self.size = sum(int(np.prod(spec.shape)) for spec in self.model.specs)
+        self.slope: Vector = np.empty(self.size, np.float32)
 
     def sampler(self, worker: int, seed: int) -> Sampler:
         """Return the endless stream of a worker's batches; the same for the same seed."""
@@ -53,11 +56,12 @@ class Problem:
 
     def evaluate(self, x: Vector) -> tuple[float, float]:
         """Return accuracy and mean loss on the test samples; the loss is the largest float where it is beyond that."""
-        scores = self.model.scores(x, self._x_test)
-        accuracy = float(np.mean(scores.argmax(axis=1) == self._y_test))
-        top = scores.max(axis=1)
-        log_sum = top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
-        loss = float(np.mean(log_sum - scores[np.arange(len(scores)), self._y_test]))
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = self.model.scores(x, self._x_test)
+            accuracy = float(np.mean(scores.argmax(axis=1) == self._y_test))
+            top = scores.max(axis=1)
+            log_sum = top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
+            loss = float(np.mean(log_sum - scores[np.arange(len(scores)), self._y_test]))
         # JSON has no word for infinity.
         return accuracy, loss if np.isfinite(loss) else sys.float_info.max
 

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from aiops.errors import ConfigError
+from aiops.lab.line import congestion_of, links_of
 from aiops.lab.method import Method
 from aiops.lab.problem import Problem
 from aiops.lab.record import Curve, Point, Record, Wire
@@ -26,7 +27,6 @@ from aiops.lab.wan.base import Kind, Wan
 from aiops.lab.wan.counters import Counters
 from aiops.lab.wan.door import open_wan
 from aiops.lab.wan.gate import Verdict, check_lateness, check_step, late_between
-from aiops.lab.wan.link import Change, LinkSpec
 from aiops.lab.wan.probe import examine
 from aiops.launch.process import Child
 
@@ -69,11 +69,10 @@ class RealLab:
         Raises:
             ConfigError: This machine cannot emulate such links.
         """
-        scenario, congestion = self._scenario, _congestion(self._scenario)
+        scenario = self._scenario
         self._problem = Problem(scenario, data_root=self._data_root)
-        links = [_spec(scenario, worker) for worker in range(scenario.workers.count)]
         self._wan = await self._stack.enter_async_context(
-            open_wan(links, kind=self._kind, congestion=congestion)
+            open_wan(links_of(scenario), kind=self._kind, congestion=congestion_of(scenario))
         )
         try:
             self.verdict = await examine(self._wan)
@@ -95,7 +94,7 @@ class RealLab:
             tell: Hears of every evaluation.
 
         Raises:
-            ChildFailed: A process ended too soon.
+            ChildFailed: A process ended too soon; the run ends at once.
         """
         return await _Run(self._scenario, method, seed, self._problem, self._wan, tell).run(
             self.verdict, self._data_root
@@ -140,18 +139,28 @@ class _Run:
             await self._wan.begin()
             counted = await self._wan.counters()
             self._first = await self._look(server, 0)
-            for worker in workers:
-                await worker.say(GO)
-            begun = time.perf_counter()
-            await self._watch(server, begun)
-            ended_s = time.perf_counter() - begun
-            self._seen = await self._look(server, self._seen.version)
-            for worker in workers:
-                await worker.say(STOP)
-            lines = [await worker.hear(ANSWER_S) for worker in workers]
-            trained = [msgspec.json.decode(line, type=Trained) for line in lines]
+            trained, ended_s = await self._train(server, workers)
             late = _lateness(counted, await self._wan.counters())
         return self._record(verdict, trained, late, ended_s, time.perf_counter() - started)
+
+    # From the word to go until every worker has told what it measured. One that tells before it is asked to can train
+    # no more, which ends the run; one that is gone ends it with a sentence.
+    async def _train(self, server: Child, workers: Sequence[Child]) -> tuple[list[Trained], float]:
+        longest_s = self._scenario.budget_s + 2 * ANSWER_S
+        try:
+            async with asyncio.TaskGroup() as group:
+                ends = [group.create_task(worker.hear(longest_s)) for worker in workers]
+                for worker in workers:
+                    await worker.say(GO)
+                begun = time.perf_counter()
+                await self._watch(server, begun, ends)
+                ended_s = time.perf_counter() - begun
+                self._seen = await self._look(server, self._seen.version)
+                for worker in workers:
+                    await worker.say(STOP)
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [msgspec.json.decode(end.result(), type=Trained) for end in ends], ended_s
 
     async def _start(self, stack: contextlib.AsyncExitStack, place: Place, module: str) -> Child:
         prefix = self._wan.command(place, [])
@@ -183,8 +192,10 @@ class _Run:
         await server.say(msgspec.json.encode(Look(version=version)))
         return msgspec.json.decode(await server.hear(ANSWER_S), type=Seen)
 
-    # Look at the model until the target is confirmed or the time is over.
-    async def _watch(self, server: Child, begun: float) -> None:
+    # Look at the model until the target is confirmed, the time is over or a worker's training has ended.
+    async def _watch(
+        self, server: Child, begun: float, ends: Sequence[asyncio.Task[bytes]]
+    ) -> None:
         scenario, due = self._scenario, begun
         while (at := time.perf_counter() - begun) < scenario.budget_s:
             self._seen = seen = await self._look(server, self._seen.version)
@@ -198,7 +209,10 @@ class _Run:
                 if self._curve.reached is not None and scenario.stop_at_target:
                     return
             due = max(due + scenario.eval_s, time.perf_counter())
-            await asyncio.sleep(due - time.perf_counter())
+            left_s = max(0.0, due - time.perf_counter())
+            done, _ = await asyncio.wait(ends, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                return
 
     def _record(
         self,
@@ -211,7 +225,7 @@ class _Run:
         reached = self._curve.reached
         rejected = [*verdict.reasons, *([late] if late else [])]
         for worker, result in enumerate(trained):
-            if result.error:
+            if result.error and not result.diverged:
                 rejected.append(f"worker {worker} ended: {result.error}")
             target_s, step_s = result.record.target_step_s, result.record.step_s
             if target_s and step_s and (reason := check_step(target_s, step_s)):
@@ -241,53 +255,9 @@ class _Run:
                 for link in verdict.links
             ),
             rejected=tuple(rejected),
+            failed=next((f"training diverged: {t.error}" for t in trained if t.diverged), ""),
             took_s=took_s,
         )
-
-
-def _congestion(scenario: Scenario) -> str | None:
-    names = {scenario.link_of(worker).congestion for worker in range(scenario.workers.count)}
-    if len(names) > 1:
-        raise ConfigError(
-            f"links have {', '.join(map(repr, sorted(names)))}, one run has one congestion control"
-        )
-    return names.pop() or None
-
-
-def _spec(scenario: Scenario, worker: int) -> LinkSpec:
-    link = scenario.link_of(worker)
-    up, down = link.rates_mbit
-    return LinkSpec(
-        up_bits_s=up * 1e6,
-        down_bits_s=down * 1e6,
-        delay_s=link.delay_ms / 1e3,
-        jitter_s=link.jitter_ms / 1e3,
-        loss=link.loss,
-        changes=tuple(_changes(scenario, worker)),
-    )
-
-
-# Ours are in Mbit/s and milliseconds and for several workers, the emulator's in SI units and of one link.
-def _changes(scenario: Scenario, worker: int) -> list[Change]:
-    changes = []
-    for change in scenario.changes:
-        numbers = (change.up_mbit, change.down_mbit, change.delay_ms, change.jitter_ms, change.loss)
-        if change.applies_to(worker) and any(number is not None for number in numbers):
-            changes.append(
-                Change(
-                    at_s=change.at_s,
-                    up_bits_s=_scaled(change.up_mbit, 1e6),
-                    down_bits_s=_scaled(change.down_mbit, 1e6),
-                    delay_s=_scaled(change.delay_ms, 1e-3),
-                    jitter_s=_scaled(change.jitter_ms, 1e-3),
-                    loss=change.loss,
-                )
-            )
-    return changes
-
-
-def _scaled(number: float | None, unit: float) -> float | None:
-    return None if number is None else number * unit
 
 
 def _lateness(before: Counters | None, after: Counters | None) -> str | None:

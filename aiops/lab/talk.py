@@ -77,11 +77,13 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         record: What was measured.
         error: Why training ended by itself; "" where it did not.
+        diverged: Whether that was numbers beyond all bounds, which is a result.
         cpu_s: Processor time used since the word to go.
     """
 
     record: WorkerRecord
     error: str
+    diverged: bool
     cpu_s: float
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,13 +15,31 @@ from aiops.lab.model import Vector
 from aiops.lab.problem import Problem
 from aiops.lab.record import Lane, WorkerRecord
 from aiops.lab.scenario import Scenario
+from aiops.trace import Span
 from aiops.worker.client import Client
-from aiops.worker.meter import Meter
+from aiops.worker.meter import MAX_SPANS, Meter
 from aiops.worker.overlap import Step, overlapped
 from aiops.worker.rounds import blocking
 
 # How much of the beginning a record shows stretch by stretch, in rounds.
 SHOWN_ROUNDS = 12
+
+
+class Beginning(deque[Span]):
+    """The spans up to the end of the last sync that a record shows: a thousand workers would hold millions of them."""
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=MAX_SPANS)
+        self._syncs, self._until = 0, math.inf
+
+    def append(self, span: Span, /) -> None:
+        """Keep a span, unless it ends too late."""
+        if span.stop > self._until:
+            return
+        super().append(span)
+        self._syncs += span.lane == "sync"
+        if self._syncs == SHOWN_ROUNDS and self._until == math.inf:
+            self._until = span.stop
 
 
 class Speed:
@@ -122,9 +141,9 @@ class Trainee:
         begun()
         await start.wait()
         loop = asyncio.get_running_loop()
-        self.meter = meter = Meter(loop.time())
+        self.meter = meter = Meter(loop.time(), spans=Beginning())
         sampler, pace = self.problem.sampler(self.worker, self.seed), Pace(self.speed)
-        slope, waits = np.empty(self.problem.size, np.float32), 0
+        slope, waits = self.problem.slope, 0
         gradient = model.bind(snapshot.flat, slope)
 
         async def step(x: Vector) -> Step:
@@ -135,8 +154,11 @@ class Trainee:
             images, labels = sampler.draw()
             loss = gradient(images, labels)
             weighted_add(x, slope, -self.lr)
+            n_samples = len(labels)
+            # A thousand workers would hold a thousand batches while they wait for the end of a step.
+            del images, labels
             await pace.step()
-            return Step(n_samples=len(labels), loss=loss)
+            return Step(n_samples=n_samples, loss=loss)
 
         run = overlapped if ps.policy.overlap else blocking
         await run(ps, snapshot.flat, step, meter=meter, lr=self.lr)

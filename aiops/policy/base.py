@@ -4,6 +4,8 @@ A policy is asked; it never acts. It reads no clock, no socket and no random sta
 ``now``, so that every policy is tested with a table and no event loop.
 """
 
+# Longer than other files: of this room the server may import this module alone, so all doors are in it.
+
 from __future__ import annotations
 
 import enum
@@ -66,6 +68,10 @@ class RoundView(msgspec.Struct, frozen=True):
         now: Seconds of the loop's clock.
         granted: Clock that a worker may reach whatever its lead, where a :class:`GrantPolicy` granted it one.
         times: When each active member pushed; empty unless the policy is a :class:`GrantPolicy`.
+        slowest: The least of ``clocks``; None where nobody has looked for it yet, see :meth:`least`.
+
+    The mappings are the engine's own, read-only: they are good while the policy is asked, and no copy is made of a
+    thousand members for every push.
     """
 
     version: Version
@@ -74,6 +80,11 @@ class RoundView(msgspec.Struct, frozen=True):
     now: float
     granted: Mapping[WorkerId, Clock] = {}
     times: Mapping[WorkerId, PushTimes] = {}
+    slowest: Clock | None = None
+
+    def least(self) -> Clock:
+        """Return the clock of the slowest live member; there is one."""
+        return min(self.clocks.values()) if self.slowest is None else self.slowest
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -201,6 +212,18 @@ class WorkPolicy(Protocol):
 
     def plan(self, monitor: Mapping[WorkerId, WorkerView]) -> Mapping[WorkerId, Work]:
         """Return the work of every worker in ``monitor``, valid from the next version on."""
+
+
+@runtime_checkable
+class EvenWork(WorkPolicy, Protocol):
+    """A work policy under which everybody does the same whatever is measured, so that nobody needs to be asked again.
+
+    ``plan`` says the same; it takes time for every worker.
+    """
+
+    @property
+    def each(self) -> Work:
+        """The work of every worker."""
 
 
 class Choice(enum.Enum):

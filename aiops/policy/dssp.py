@@ -66,13 +66,13 @@ class DynamicStaleSynchronous:
     def may_proceed(self, worker: WorkerId, view: RoundView) -> bool:
         """Return whether the worker's lead is at most ``low``, or what it was granted is not used up."""
         clock = view.clocks.get(worker)
-        if clock is None or clock - min(view.clocks.values()) <= self.low:
+        if clock is None or clock - view.least() <= self.low:
             return True
         return clock < view.granted.get(worker, 0)
 
     def grant(self, worker: WorkerId, view: RoundView) -> int:
         """Return how many local steps further the fastest worker may go, 0 for everybody else."""
-        clock, slowest = view.clocks[worker], min(view.clocks.values())
+        clock, slowest = view.clocks[worker], view.least()
         if clock < max(view.clocks.values()):
             return 0
         own = view.times.get(worker)

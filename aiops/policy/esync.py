@@ -85,9 +85,14 @@ class ESync:
         """False: a worker waits for the model before it goes on."""
         return False
 
+    @property
+    def each(self) -> Work:
+        """At least one step."""
+        return Work(1, None)
+
     def plan(self, monitor: Mapping[WorkerId, WorkerView]) -> Mapping[WorkerId, Work]:
         """Return "at least one step" for everybody; the rest is said during the round."""
-        return dict.fromkeys(monitor, Work(1, None))
+        return dict.fromkeys(monitor, self.each)
 
     def table(self) -> StateTable:
         """Return a new state server."""

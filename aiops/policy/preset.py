@@ -53,6 +53,16 @@ PRESETS: dict[str, PolicySpec] = {
         merge="partial:0.5",
         auto=True,
     ),
+    # Overlapped rounds of one length with an outer Nesterov step, as DiLoCo's blocking ones have: the delay of a version
+    # bears 0.5 and 0.8 where blocking rounds bear 0.7 and 0.9. It makes a step of about 2.5 times the workers' own, so
+    # their learning rate is half of what it is without.
+    "nbsync-nesterov": PolicySpec(
+        sync="bulk:1",
+        weights="by_samples",
+        work="fill_the_sync:8",
+        merge="partial:0.5",
+        optimizer="nesterov:0.5,0.8",
+    ),
     # The prototype adds delta / N on arrival. Between an overlapped worker's base and its merge all N equally fast
     # workers merge twice, so that 1 / (staleness + 1) is 1 / (2 N): half of the prototype's, as fits the longer delay,
     # with no need to know N, and a straggler's old work counts less.

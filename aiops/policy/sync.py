@@ -118,7 +118,7 @@ class StaleSynchronous:
         """Return whether the worker leads the slowest live member by at most ``bound`` steps."""
         clock = view.clocks.get(worker)
         # Whoever is no member any more holds nobody up.
-        return clock is None or clock - min(view.clocks.values()) <= self.bound
+        return clock is None or clock - view.least() <= self.bound
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,9 +39,14 @@ class Fixed:
         """False: a worker waits for the model before it goes on."""
         return False
 
+    @property
+    def each(self) -> Work:
+        """So many steps, then wait."""
+        return Work(self.steps, self.steps)
+
     def plan(self, monitor: Mapping[WorkerId, WorkerView]) -> Mapping[WorkerId, Work]:
         """Return the same number of steps for everybody."""
-        return dict.fromkeys(monitor, Work(self.steps, self.steps))
+        return dict.fromkeys(monitor, self.each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +81,14 @@ class UntilModel:
         """True: a worker computes while its push and the model travel."""
         return True
 
+    @property
+    def each(self) -> Work:
+        """The limits; what is done within them differs."""
+        return Work(self.min_steps, self.max_steps)
+
     def plan(self, monitor: Mapping[WorkerId, WorkerView]) -> Mapping[WorkerId, Work]:
         """Return the same limits for everybody; what is done within them differs."""
-        return dict.fromkeys(monitor, Work(self.min_steps, self.max_steps))
+        return dict.fromkeys(monitor, self.each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +191,14 @@ class Fragments:
         """True: a worker computes while its push and the answer travel."""
         return True
 
+    @property
+    def each(self) -> Work:
+        """The steps between two pushes."""
+        return Work(self.steps // self.count, None)
+
     def plan(self, monitor: Mapping[WorkerId, WorkerView]) -> Mapping[WorkerId, Work]:
         """Return the steps between two pushes for everybody."""
-        return dict.fromkeys(monitor, Work(self.steps // self.count, None))
+        return dict.fromkeys(monitor, self.each)
 
 
 def fixed(steps: int) -> Fixed:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType as Seen
 
 from aiops.errors import Busy, NotMember, Refused, StalePush, ZeroWeight
 from aiops.policy.base import (
     BufferPolicy,
+    EvenWork,
     FoldableRule,
     GrantPolicy,
     RoundView,
@@ -73,14 +75,17 @@ class Engine:
     _early: dict[WorkerId, Pushed] = field(default_factory=dict)
     _plan: dict[WorkerId, Work] = field(default_factory=dict)
     _merged_at: float = 0.0
-    # How far those may go that a policy lets go on for several pushes.
-    _granted: dict[WorkerId, Clock] = field(default_factory=dict)
     # The policies as what they are beside: asked for once, since asking takes longer than a small push does.
     _buffer: BufferPolicy | None = None
     _granting: GrantPolicy | None = None
     _folding: FoldableRule | None = None
+    # What everybody does, where that is the same for all.
+    _each: Work | None = None
+    # Workers that left with a push in the open round: they may come back before it closes.
+    _departed: set[WorkerId] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self._each = self.work.each if isinstance(self.work, EvenWork) else None
         self._buffer = self.sync if isinstance(self.sync, BufferPolicy) else None
         self._granting = self.sync if isinstance(self.sync, GrantPolicy) else None
         if self.fold:
@@ -101,7 +106,9 @@ class Engine:
             case Left(worker):
                 # What is held or merged of it still counts, and a parked answer is free now.
                 self._roster.leave(worker)
-                self._granted.pop(worker, None)
+                self._departed = {
+                    one for one in (*self._departed, worker) if one in self._round.held
+                }
                 self._replan()
                 return self._turned_away(worker) + self._advance(now)
             case MergeFailed(error):
@@ -116,8 +123,12 @@ class Engine:
         """
         if self._round.busy or self._early or not self.sync.barrier or self.fold:
             return None
-        views = {worker: held.view for worker, held in self._round.held.items()}
-        clocks, here = self.clocks(), self._roster
+        held, here = self._round.views, self._roster
+        # The round waits for every live member, so that most answers are told from numbers alone.
+        missing = len(here.clocks) - len(held) if self.started else self.min_workers - self.n_pushed
+        if len(coming) < missing:
+            return None
+        views, clocks = dict(held), self.clocks()
         for push in coming:
             if self._objection(push) is not None or push.worker in views:
                 return None
@@ -140,7 +151,7 @@ class Engine:
 
     def work_of(self, worker: WorkerId) -> Work:
         """Return how much ``worker`` computes before its next push."""
-        return self._plan[worker]
+        return self._plan[worker] if self._each is None else self._each
 
     def views(self) -> dict[WorkerId, WorkerView]:
         """Return what was measured of every member."""
@@ -153,8 +164,9 @@ class Engine:
     @property
     def n_pushed(self) -> int:
         """Members that have pushed, in this life or before they came back, which ``min_workers`` counts."""
-        held = self._round.held.keys() | self._early.keys()
-        return len(self._roster.clocks.keys() | self._roster.here(held))
+        held = self._departed & self._round.held.keys()
+        back = self._roster.here(held | self._early.keys())
+        return len(self._roster.clocks) + len(back - self._roster.clocks.keys())
 
     def waiting_for(self) -> list[WorkerId]:
         """Return the active members whose push the open round lacks, in order; for status reports."""
@@ -186,7 +198,7 @@ class Engine:
     def _hold(self, push: Pushed, now: float) -> list[Action]:
         pace, view = self._roster.pushed(push, now), view_of(push, self.version, now)
         first = not self._round.held
-        self._round.held[push.worker] = Held(view, push.handle, pace)
+        self._round.hold(push.worker, Held(view, push.handle, pace))
         if self._folding is None:
             return []
         return [Fold(push.handle, self._folding.raw(view), first)]
@@ -277,13 +289,13 @@ class Engine:
     # Decided once for each push, when it is merged: whoever is to wait then waits for the slowest.
     def _grant(self, sync: GrantPolicy, workers: Sequence[WorkerId], now: float) -> None:
         for worker in workers:
-            view = self._view(now)
+            view = self._view(now, self._roster.slowest())
             if worker in view.clocks and not sync.may_proceed(worker, view):
                 further = sync.grant(worker, view)
-                self._granted[worker] = Clock(view.clocks[worker] + further)
+                self._roster.granted[worker] = Clock(view.clocks[worker] + further)
 
     def _answers(self, now: float) -> list[Action]:
-        view = self._view(now)
+        view = self._view(now, self._roster.slowest())
         free = [
             worker
             for worker in sorted(self._parked)
@@ -294,13 +306,14 @@ class Engine:
                 self._roster.answered(worker, now)
         return [self._parked.pop(worker) for worker in free]
 
-    def _view(self, now: float) -> RoundView:
-        held = {worker: held.view for worker, held in self._round.held.items()}
-        clocks = self._roster.clocks.copy()
+    # No copies are made: a thousand members would make them anew for every push of theirs.
+    def _view(self, now: float, slowest: Clock | None = None) -> RoundView:
+        views, clocks = Seen(self._round.views), Seen(self._roster.clocks)
         if self._granting is None:
-            return RoundView(self.version, held, clocks, now)
-        granted, times = self._granted.copy(), self._roster.times()
-        return RoundView(self.version, held, clocks, now, granted, times)
+            return RoundView(self.version, views, clocks, now, slowest=slowest)
+        granted, times = Seen(self._roster.granted), self._roster.times()
+        return RoundView(self.version, views, clocks, now, granted, times, slowest)
 
     def _replan(self) -> None:
-        self._plan = dict(self.work.plan(self._roster.views()))
+        if self._each is None:
+            self._plan = dict(self.work.plan(self._roster.views()))

@@ -35,13 +35,16 @@ class Round:
     """The open round and the merge under way.
 
     Attributes:
-        held: The push of each worker that waits for its answer and its round, in order of arrival.
+        held: The push of each worker that waits for its answer and its round, in order of arrival; changed here alone.
+        views: What a policy may know of each of them, in the same order. Kept beside what is held, because a policy is
+            asked at every push and there may be a thousand of them.
         merging: Those whose merge is under way and that are not answered.
         busy: Whether a merge is under way.
         closed: When the merge that is under way, or was the last one, was asked for.
     """
 
     held: dict[WorkerId, Held] = field(default_factory=dict)
+    views: dict[WorkerId, PushView] = field(default_factory=dict)
     merging: dict[WorkerId, Held] = field(default_factory=dict)
     busy: bool = False
     closed: float = 0.0
@@ -49,13 +52,22 @@ class Round:
     _buffer: list[Held] = field(default_factory=list)
     _sinking: list[Held] = field(default_factory=list)
 
+    def hold(self, worker: WorkerId, held: Held) -> None:
+        """Let a push wait for its round."""
+        self.held[worker] = held
+        self.views[worker] = held.view
+
     def has_push(self, worker: WorkerId) -> bool:
         """Return whether a push of ``worker`` is not answered yet, but for a merged one that is parked."""
         return worker in self.held or worker in self.merging
 
     def take(self, workers: Iterable[WorkerId]) -> list[Held]:
         """Take out what these workers hold, in worker order: float sums come out the same whoever was first."""
-        return [self.held.pop(worker) for worker in sorted(workers)]
+        return [self._drop(worker) for worker in sorted(workers)]
+
+    def _drop(self, worker: WorkerId) -> Held:
+        del self.views[worker]
+        return self.held.pop(worker)
 
     def take_oldest(self, sync: BufferPolicy, version: Version) -> list[Held]:
         """Take out what a buffer merges now into the version after ``version``, in worker order."""
@@ -64,7 +76,7 @@ class Round:
         self._buffer = self._buffer[len(chosen) :]
         for held in chosen:
             if not held.answered:
-                del self.held[held.view.worker]
+                self._drop(held.view.worker)
             # A version may have been made since it came.
             staleness = version - held.view.base
             held.view = msgspec.structs.replace(held.view, staleness=staleness)
@@ -96,7 +108,9 @@ class Round:
         answered = list(self.held.values())
         for held in answered:
             held.answered = True
-        self._buffer, self.held = waiting, {}
+        self._buffer = waiting
+        self.held.clear()
+        self.views.clear()
         return answered
 
 

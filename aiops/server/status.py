@@ -45,6 +45,7 @@ def status(service: Service, *, listed: int = MAX_LISTED) -> dict[str, object]:
         "pool": {
             "outstanding": service.pool.outstanding,
             "outstanding_bytes": service.pool.outstanding_bytes,
+            "peak_bytes": service.pool.peak_bytes,
         },
     }
 

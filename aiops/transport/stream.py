@@ -50,6 +50,10 @@ class StreamConnection:
         self._turn = asyncio.Lock()
         self._paused = False
         self._waiter: asyncio.Future[None] | None = None
+        # When the wait began and for how many bytes, and the timer that looks after it. One timer serves all waits of
+        # an idle timeout: a wait for every write takes longer to arm and to disarm than to wait.
+        self._since, self._before = 0.0, 0
+        self._watchdog: asyncio.TimerHandle | None = None
         self._error: Exception | None = None
         # Said goodbye, which the peer may never read.
         self._parting = False
@@ -197,6 +201,9 @@ class StreamConnection:
         self._reader.close()
         self._posted.clear()
         self._posted_bytes = 0
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog = None
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -249,16 +256,30 @@ class StreamConnection:
     # per idle timeout, it finds a peer that stopped after one timeout at the earliest and two at the latest.
     async def _drained(self) -> None:
         while self._paused and not self.closed:
-            before = self._backlog()
+            self._since, self._before = self._loop.time(), self._backlog()
             self._waiter = self._loop.create_future()
+            if self._watchdog is None:
+                self._arm()
             try:
-                async with asyncio.timeout(self._idle_timeout_s):
-                    await self._waiter
-            except TimeoutError:
-                self._give_up(before)
+                await self._waiter
             finally:
                 self._waiter = None
         self._check()
+
+    # An idle timeout after some wait began, which may have ended by now.
+    def _look_after(self) -> None:
+        self._watchdog = None
+        if self._waiter is None or self.closed:
+            return
+        if self._loop.time() >= self._since + self._idle_timeout_s:
+            self._give_up(self._before)
+            self._since, self._before = self._loop.time(), self._backlog()
+        self._arm()
+
+    def _arm(self) -> None:
+        if not self.closed:
+            due = self._since + self._idle_timeout_s
+            self._watchdog = self._loop.call_at(due, self._look_after)
 
     # End the connection if an idle timeout went by and not a byte of what was waiting has gone.
     def _give_up(self, before: int) -> None:

@@ -76,7 +76,9 @@ class _Training:
         self._loop = asyncio.get_running_loop()
         self._pushes: asyncio.Queue[Update] = asyncio.Queue(1)
         self._arrived = asyncio.Event()
-        self._arriving, self._newest = np.empty_like(x), x.copy()
+        self._arriving = np.empty_like(x)
+        # Without a reason of this side's to stop, training ends with a model that has just come.
+        self._newest = self._arriving if stop is None else x.copy()
 
     async def run(self) -> Vector:
         try:
@@ -120,5 +122,6 @@ class _Training:
         if mail is not None:
             self._arrived.clear()
             self._meter.arrived(self._machine.mail_at)
-            np.copyto(self._newest, mail.flat)
+            if self._stop is not None:
+                np.copyto(self._newest, mail.flat)
         return (mail is not None and mail.done) or (self._stop is not None and self._stop())

@@ -1,5 +1,6 @@
 """Runs on the virtual clock: the same each time, and what a scenario says happens when it says so."""
 
+import gc
 import itertools
 
 import msgspec
@@ -10,6 +11,7 @@ from aiops.lab import virtual
 from aiops.lab.method import Method, get
 from aiops.lab.problem import Problem
 from aiops.lab.scenario import LINE_OVERHEAD, Change, Data, Link, Workers
+from aiops.lab.training import SHOWN_ROUNDS
 from tests.lab.kit import small
 
 FEDAVG = Method(label="f", algorithm="fedavg", lr=0.5, settings={"work": "fixed:5"})
@@ -150,6 +152,36 @@ def test_a_run_is_given_up_unless_its_target_waits_to_be_confirmed():
     assert run(scenario, give_up_s=at + 0.1).reached_s == at
     early = run(scenario, give_up_s=at - 0.1)
     assert (early.reached_s, early.ended_s <= at) == (None, True)
+
+
+def test_a_run_may_end_after_so_many_rounds():
+    scenario = small(stop_at_target=False, budget_s=20.0)
+    record = run(scenario, rounds=3)
+    assert record.rounds == 3
+    # At the first look that sees it.
+    assert record.ended_s == pytest.approx(0.25 * -(-rounds(run(scenario))[2] // 0.25))
+    assert all(worker.rounds == 3 for worker in record.workers)
+
+
+def test_a_run_leaves_the_collector_as_it_was():
+    run(small())
+    assert gc.get_freeze_count() == 0
+    gc.freeze()
+    try:
+        run(small())
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+
+
+def test_the_lanes_are_those_of_the_first_rounds():
+    record = run(small(stop_at_target=False, budget_s=20.0), get("nbsync"))
+    for worker in record.workers:
+        assert worker.rounds > SHOWN_ROUNDS
+        syncs = [lane for lane in worker.lanes if lane.name == "sync"]
+        assert len(syncs) == SHOWN_ROUNDS
+        assert max(lane.stop for lane in worker.lanes) == syncs[-1].stop
+        assert min(lane.start for lane in worker.lanes) == 0.0
 
 
 def test_news_is_told_as_it_comes():

@@ -11,7 +11,15 @@ from types import MappingProxyType
 
 import pytest
 
-from aiops.policy.base import BufferPolicy, FoldableRule, PushView, RoundView, Work, WorkerView
+from aiops.policy.base import (
+    BufferPolicy,
+    EvenWork,
+    FoldableRule,
+    PushView,
+    RoundView,
+    Work,
+    WorkerView,
+)
 from aiops.policy.dssp import dssp
 from aiops.policy.esync import esync, esync_prototype
 from aiops.policy.place import by_bytes
@@ -219,11 +227,24 @@ def test_work_policies_plan_for_exactly_the_workers_they_see(make):
         plan = policy.plan(seen)
         assert plan.keys() == seen.keys()
         assert policy.plan(seen) == plan
+        if isinstance(policy, EvenWork):
+            assert plan == dict.fromkeys(seen, policy.each)
         for work in plan.values():
             assert isinstance(work, Work)
             assert work.min_steps >= 1
             assert work.max_steps is None or work.max_steps >= work.min_steps
     assert isinstance(policy.overlap, bool)
+
+
+def test_even_work_is_that_of_all_policies_but_the_planned_one():
+    made = [make() for make in WORK_POLICIES]
+    planned = {type(policy) for policy in made if not isinstance(policy, EvenWork)}
+    assert planned == {type(fill_the_sync())}
+
+
+@pytest.mark.parametrize("slowest", [None, 4])
+def test_the_least_clock_is_looked_for_only_where_nobody_has(slowest):
+    assert RoundView(0, {}, {1: 7, 2: 5}, 0.0, slowest=slowest).least() == (slowest or 5)
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 8])

@@ -71,6 +71,10 @@ def test_presets(name, sync, weights, work):
             "nbsync-auto",
             {"work": fill_the_sync(8), "merge": "partial", "beta": 0.5, "auto": True},
         ),
+        (
+            "nbsync-nesterov",
+            {"sync": bulk(), "work": fill_the_sync(8), "merge": "partial", "beta": 0.5},
+        ),
         ("eager", {"sync": bulk(), "weights": uniform(), "work": until_model(), "merge": "eager"}),
     ],
 )
@@ -90,6 +94,7 @@ def test_what_a_preset_has_beside_rounds(name, settings):
         ("fedyogi", yogi(0.01, 0.9, 0.99, 0.001), None),
         ("fedadagrad", adagrad(0.01, 0, 0.001), None),
         ("diloco", nesterov(0.7, 0.9), None),
+        ("nbsync-nesterov", nesterov(0.5, 0.8), None),
         ("fedasync", sgd(), mixing()),
         ("fedasync-constant", sgd(), mixing()),
         ("fedasync-hinge", sgd(), mixing()),

@@ -113,10 +113,10 @@ def test_leads_stay_in_the_range_and_nobody_waits_for_ever(low, wide, step_s, go
 
 def test_a_grant_ends_with_the_life_of_its_worker():
     race = Race(dssp(3, 9), 1.0, 50.0).run(60.0)
-    assert race.machine._granted
+    assert race.machine._roster.granted
     race.machine.handle(leave(0), 60.0)
     race.machine.handle(join(0), 60.0)
-    assert not race.machine._granted
+    assert not race.machine._roster.granted
 
 
 @pytest.mark.virtual
