@@ -26,7 +26,27 @@ They are the smallest and the largest of two to four partitions and two seeds. T
 and another model or batch size moves all of it; what is certain is the order. Judged by the plain alignment
 |sum w u|^2 / sum w |u|^2 the two all but touch: at most .310 with 0.1, at least .314 with 0.3.
 Drift correction won with Dirichlet 0.1 and lost with 0.3, at S/c = 39 by the clock of whole pushes, 27 as measured
-here.
+here. The limits of S/c are less certain: in single runs, seconds to the target,
+
+=============  ===  ===  =====  =====  =====
+Dirichlet      S/c  lr   plain  Top-k  drift
+=============  ===  ===  =====  =====  =====
+.3, to 85 %    11   .1   24.2   21.1   -
+.3             17   .1   26.0   21.1   -
+.3             17   .2   16.6   19.2   -
+.3             27   .1   28.3   21.1   -
+.3             27   .2   16.8   19.2   -
+.3             49   .1   30.1   20.9   -
+.1, to 80 %    11   .1   -      12.8   16.5
+.1             17   .1   -      12.8   25.6
+.1             27   .1   37.0   12.8   18.5
+.1             27   .2   -      9.8    never
+.1             49   .1   never  9.7    23.3
+=============  ===  ===  =====  =====  =====
+
+where never is not within 45 to 60 s. With the mild skew Top-k gains at the small learning rate and loses a seventh at
+the larger one; with the strong one it came out before drift correction in each of these runs. They are one seed, and
+nothing in them is tuned: :data:`TOPK_BEFORE_DRIFT` is where earlier runs of another model had it, and may be too high.
 """
 
 from __future__ import annotations

@@ -53,9 +53,9 @@ PRESETS: dict[str, PolicySpec] = {
         merge="partial:0.5",
         auto=True,
     ),
-    # Overlapped rounds of one length with an outer Nesterov step, as DiLoCo's blocking ones have: the delay of a version
-    # bears 0.5 and 0.8 where blocking rounds bear 0.7 and 0.9. It makes a step of about 2.5 times the workers' own, so
-    # their learning rate is half of what it is without.
+    # Overlapped rounds of one length with an outer Nesterov step, as DiLoCo's blocking ones have: updates that are a
+    # version late bear 0.5 and 0.8 where blocking rounds bear 0.7 and 0.9. It makes a step of about 2.5 times the
+    # workers' own, so their learning rate is half of what it is without.
     "nbsync-nesterov": PolicySpec(
         sync="bulk:1",
         weights="by_samples",

@@ -249,9 +249,10 @@ def test_the_relayed_lab_runs_without_a_congestion_control(tmp_path):
         command(path, "relay", "--out", str(tmp_path / "out"), "--no-pictures"),
         capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     (record,) = read_result(tmp_path / "out").records
     assert (record.lab, record.failed) == ("real", "")
     assert {(wire.kind, wire.congestion) for wire in record.wires} == {("split TCP", "none")}
     assert not [reason for reason in record.rejected if "ended" in reason]
-    assert record.rejected or record.reached_s is not None
+    assert record.reached_s is not None
+    # On a busy machine the gates reject the run, so that it counts as none that has reached its target.
+    assert done.returncode == (5 if record.rejected else 0), done.stderr
