@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.nbsync_wan [--quick | --full] [--json] [--out DIR] [--only TEXT]``: every method is tuned on
 every cell in virtual time, with the same number of points, on seeds that are not compared, and runs on five others.
-``--quick`` takes the numbers of an earlier search (``benchmarks/nbsync_wan_tuned.json``) and three seeds of two cells.
-What is in DIR already is not run again, so that a search of hours can be continued.
+``--quick`` takes the numbers of an earlier search (``benchmarks/results/wan``) and three seeds of two cells. ``--full``
+leaves its results there, or in DIR; what is there already is not run again, so that a search of hours can be continued.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aiops.lab.statistic import Interval, Summary, speedup, summarize
 from aiops.lab.tune import Tuned, tune
 from benchmarks import wan_cells as cells
 
-TUNED = Path(__file__).with_name("nbsync_wan_tuned.json")
+RESULTS = Path(__file__).parent / "results" / "wan"
 QUICK_SEEDS = (0, 1, 2)
 
 
@@ -116,24 +116,28 @@ def _time(summary: Summary) -> float:
 
 async def run(arguments: argparse.Namespace) -> list[Cell]:
     """Run the plan and return its cells."""
-    known: dict[str, dict[str, Tuned]] = {}
-    if not arguments.full and TUNED.exists():
-        known = msgspec.json.decode(TUNED.read_bytes(), type=dict[str, dict[str, Tuned]])
+    out = arguments.out or (RESULTS if arguments.full else None)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
     seeds = cells.SEEDS if arguments.full else QUICK_SEEDS
     found = []
     async with Fleet(arguments.processes) as fleet:
         for scenario, methods in plan(full=arguments.full):
             if arguments.only not in scenario.name:
                 continue
-            path = arguments.out / f"{scenario.name}.json" if arguments.out else None
+            path = None if out is None else out / path_name(scenario)
             cell = _start(scenario, path)
+            known = {} if arguments.full else _start(scenario, RESULTS / path_name(scenario)).tuned
             for method in methods:
                 if method.label in cell.records or (
                     arguments.method and arguments.method not in method.label
                 ):
                     continue
+                if not arguments.full and method.label not in known:
+                    print(f"{scenario.name}: {method.label} was never tuned", file=sys.stderr)
+                    continue
                 began = time.perf_counter()
-                await measure(fleet, cell, method, seeds, known.get(scenario.name, {}))
+                await measure(fleet, cell, method, seeds, known)
                 took_s = time.perf_counter() - began
                 print(f"{scenario.name}: {method.label} took {took_s:.0f} s", file=sys.stderr)
                 if path is not None:
@@ -141,6 +145,11 @@ async def run(arguments: argparse.Namespace) -> list[Cell]:
             print("\n".join(table(cell)), file=sys.stderr if arguments.json else sys.stdout)
             found.append(cell)
     return found
+
+
+def path_name(scenario: Scenario) -> str:
+    """Return the file that a cell's results are in."""
+    return f"{scenario.name}.json"
 
 
 def _start(scenario: Scenario, path: Path | None) -> Cell:
@@ -166,8 +175,6 @@ def main() -> None:
     parser.add_argument("--method", default="", help="only methods whose name has this text")
     parser.add_argument("--processes", type=int, help="runs at the same time; as many as cores")
     arguments = parser.parse_args()
-    if arguments.out is not None:
-        arguments.out.mkdir(parents=True, exist_ok=True)
     found = asyncio.run(run(arguments))
     if arguments.json:
         summaries = {cell.scenario.name: summarize(cell.records) for cell in found}
