@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, get_args
 
 from aiops.codec import table as codecs
@@ -20,6 +19,7 @@ from aiops.merge.combination import (
 )
 from aiops.policy import combination
 from aiops.policy.auto import check_auto
+from aiops.policy.number import check_positive, check_share, is_real
 from aiops.policy.size import LEAST, check_sizes
 from aiops.policy.table import MergeName, unknown
 from aiops.url import check_token
@@ -143,13 +143,11 @@ def _check_numbers(config: ServerConfig) -> None:
     if not isinstance(config.auto, bool):
         raise ConfigError(f"auto is {config.auto!r}, it must be True or False")
     for name in ("server_lr", "lease_s", "heartbeat_s", "idle_timeout_s"):
-        if not (_is_real(getattr(config, name)) and getattr(config, name) > 0):
-            raise ConfigError(f"{name} is {getattr(config, name)!r}, it must be finite and > 0")
-    if not (_is_real(config.alpha) and 0 <= config.alpha < 1):
-        raise ConfigError(f"alpha of merge 'mix' is {config.alpha!r}, it must be in [0, 1)")
-    if not (_is_real(config.beta) and 0 <= config.beta <= 1):
+        check_positive(name, getattr(config, name))
+    check_share("alpha of merge 'mix'", config.alpha)
+    if not (is_real(config.beta) and 0 <= config.beta <= 1):
         raise ConfigError(f"beta of merge 'partial' is {config.beta!r}, it must be in [0, 1]")
-    if not (_is_real(config.proximal) and config.proximal >= 0):
+    if not (is_real(config.proximal) and config.proximal >= 0):
         raise ConfigError(f"proximal is {config.proximal!r}, it must be finite and >= 0")
     if config.heartbeat_s >= config.lease_s / 2:
         raise ConfigError(
@@ -204,7 +202,3 @@ def _check_sizes(config: ServerConfig) -> None:
                 f"bucket_bytes is {bucket}, which takes frames of {encoded} bytes with "
                 f"codec {codec.name!r}, but max_frame_bytes is {config.max_frame_bytes}"
             )
-
-
-def _is_real(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from aiops.errors import ConfigError, Refused
 from aiops.kernels import merge
 from aiops.merge.base import Vector
+from aiops.policy.number import is_count
 
 # Values of all pushes together that are sorted at a time: 2 MiB stay in a second-level cache.
 SORTED_VALUES = 512 * 1024
@@ -153,7 +154,7 @@ class Krum:
     def __post_init__(self) -> None:
         settings: tuple[tuple[str, object, int], ...] = (("f", self.f, 0), ("m", self.m, 1))
         for name, value, limit in settings:
-            if not (isinstance(value, int) and not isinstance(value, bool) and value >= limit):
+            if not is_count(value, limit):
                 raise ConfigError(
                     f"krum's {name} is {value!r}, it must be a whole number >= {limit}"
                 )

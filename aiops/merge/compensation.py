@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from aiops.errors import ConfigError
 from aiops.kernels import first_nonfinite
 from aiops.merge.base import Vector
+from aiops.policy.number import check_positive, check_share
 
 # Keeps the root away from 0 (Zheng et al., 2017).
 EPSILON = 1e-7
-
-
-def _is_real(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _check_positive(what: str, value: float) -> None:
-    if not (_is_real(value) and value > 0):
-        raise ConfigError(f"{what} is {value!r}, it must be finite and > 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +68,8 @@ class DelayCompensated:
     lr: float
 
     def __post_init__(self) -> None:
-        _check_positive("dcasgd's lam", self.lam)
-        _check_positive("dcasgd's lr", self.lr)
+        check_positive("dcasgd's lam", self.lam)
+        check_positive("dcasgd's lr", self.lr)
 
     @property
     def name(self) -> str:
@@ -133,10 +123,9 @@ class DelayCompensatedAdaptive:
     lr: float
 
     def __post_init__(self) -> None:
-        _check_positive("dcasgd_adaptive's lam", self.lam)
-        _check_positive("dcasgd_adaptive's lr", self.lr)
-        if not (_is_real(self.decay) and 0 <= self.decay < 1):
-            raise ConfigError(f"dcasgd_adaptive's decay is {self.decay!r}, it must be in [0, 1)")
+        check_positive("dcasgd_adaptive's lam", self.lam)
+        check_positive("dcasgd_adaptive's lr", self.lr)
+        check_share("dcasgd_adaptive's decay", self.decay)
 
     @property
     def name(self) -> str:

@@ -6,30 +6,15 @@ the values named. There is no correction of the first steps' bias, as in the pap
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from aiops import kernels
-from aiops.errors import ConfigError
 from aiops.kernels import first_nonfinite
 from aiops.merge.base import Vector
-
-
-def _is_real(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _check_rate(what: str, value: float) -> None:
-    if not (_is_real(value) and value > 0):
-        raise ConfigError(f"{what} is {value!r}, it must be finite and > 0")
-
-
-def _check_share(what: str, value: float) -> None:
-    if not (_is_real(value) and 0 <= value < 1):
-        raise ConfigError(f"{what} is {value!r}, it must be in [0, 1)")
+from aiops.policy.number import check_positive, check_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +53,8 @@ class Momentum:
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        _check_rate(f"{self._kind}'s lr", self.lr)
-        _check_share(f"{self._kind}'s beta", self.beta)
+        check_positive(f"{self._kind}'s lr", self.lr)
+        check_share(f"{self._kind}'s beta", self.beta)
 
     @property
     def _kind(self) -> str:
@@ -150,7 +135,7 @@ class Adam:
 
     def __post_init__(self) -> None:
         _check_adaptive("adam", self.lr, self.beta1, self.tau)
-        _check_share("adam's beta2", self.beta2)
+        check_share("adam's beta2", self.beta2)
 
     @property
     def name(self) -> str:
@@ -191,7 +176,7 @@ class Yogi:
 
     def __post_init__(self) -> None:
         _check_adaptive("yogi", self.lr, self.beta1, self.tau)
-        _check_share("yogi's beta2", self.beta2)
+        check_share("yogi's beta2", self.beta2)
 
     @property
     def name(self) -> str:
@@ -216,9 +201,9 @@ class Yogi:
 
 
 def _check_adaptive(kind: str, lr: float, beta1: float, tau: float) -> None:
-    _check_rate(f"{kind}'s lr", lr)
-    _check_share(f"{kind}'s beta1", beta1)
-    _check_rate(f"{kind}'s tau", tau)
+    check_positive(f"{kind}'s lr", lr)
+    check_share(f"{kind}'s beta1", beta1)
+    check_positive(f"{kind}'s tau", tau)
 
 
 # The second moment is new already. Where it is infinite the parameters are finite all the same, and would stay as they

@@ -12,14 +12,11 @@ from dataclasses import dataclass
 
 from aiops.errors import ConfigError
 from aiops.policy.base import PushTimes, RoundView
+from aiops.policy.number import is_count
 from aiops.types import WorkerId
 
 # A wider range bounds nothing any more, and the controller looks at each push in it.
 MOST_RANGE = 1000
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +38,9 @@ class DynamicStaleSynchronous:
     high: int
 
     def __post_init__(self) -> None:
-        if not _is_count(self.low):
+        if not is_count(self.low):
             raise ConfigError(f"dssp's low is {self.low!r}, it must be a whole number >= 0")
-        if not (_is_count(self.high) and 0 < self.high - self.low <= MOST_RANGE):
+        if not (is_count(self.high) and 0 < self.high - self.low <= MOST_RANGE):
             raise ConfigError(
                 f"dssp's high is {self.high!r}, it must be a whole number > low = {self.low} "
                 f"and <= low + {MOST_RANGE} (ssp is the bound that does not move)"

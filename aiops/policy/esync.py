@@ -46,6 +46,7 @@ from dataclasses import dataclass
 
 from aiops.errors import ConfigError
 from aiops.policy.base import Progress, Work, WorkerView
+from aiops.policy.number import is_count
 from aiops.types import Version, WorkerId
 
 # Weight of the newest measurement.
@@ -54,10 +55,6 @@ SMOOTHING = 0.5
 ROUNDING_S = 1e-9
 # No more steps are ever promised in one answer.
 MOST_STEPS = 1_000_000
-
-
-def _is_positive_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,7 @@ class ESync:
     slack_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if not _is_positive_count(self.tau):
+        if not is_count(self.tau, 1):
             raise ConfigError(f"esync's tau is {self.tau!r}, it must be a whole number >= 1")
         if not 0 <= self.slack_s < math.inf:
             raise ConfigError(f"esync's eps is {self.slack_s!r} s, it must be finite and >= 0")

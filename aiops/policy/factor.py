@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiops.errors import ConfigError
 from aiops.policy.base import PushView
-
-
-def _is_real(value: object) -> bool:
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and value >= 0
-    )
+from aiops.policy.number import is_real
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +21,7 @@ class Constant:
     value: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (_is_real(self.value) and 0 < self.value <= 1):
+        if not (is_real(self.value) and 0 < self.value <= 1):
             raise ConfigError(f"constant's value is {self.value!r}, it must be in (0, 1]")
 
     def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
@@ -57,7 +48,7 @@ class ByStaleness:
     a: float
 
     def __post_init__(self) -> None:
-        if not _is_real(self.a):
+        if not (is_real(self.a) and self.a >= 0):
             raise ConfigError(f"by_staleness's a is {self.a!r}, it must be a finite number >= 0")
 
     def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
@@ -87,7 +78,7 @@ class Hinge:
 
     def __post_init__(self) -> None:
         for name, value in (("a", self.a), ("b", self.b)):
-            if not _is_real(value):
+            if not (is_real(value) and value >= 0):
                 raise ConfigError(f"hinge's {name} is {value!r}, it must be a finite number >= 0")
 
     def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:

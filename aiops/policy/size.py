@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aiops.errors import ConfigError
+from aiops.policy.number import is_count
 
 # A control message is at most 64 KiB and must always pass.
 SMALLEST_FRAME_BYTES = 64 * 1024
@@ -31,7 +32,7 @@ def check_sizes(sizes: Mapping[str, object]) -> None:
     whole: dict[str, int] = {}
     for name, limit in LEAST.items():
         value = sizes.get(name, limit)
-        if not (isinstance(value, int) and not isinstance(value, bool) and value >= limit):
+        if not is_count(value, limit):
             raise ConfigError(f"{name} is {value!r}, it must be a whole number >= {limit}")
         whole[name] = value
     if whole["max_members"] < whole["min_workers"]:

@@ -13,13 +13,10 @@ from dataclasses import dataclass
 
 from aiops.errors import ConfigError
 from aiops.policy.base import PushView, RoundView
+from aiops.policy.number import is_count
 from aiops.types import WorkerId
 
 _NOBODY: frozenset[WorkerId] = frozenset()
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ class Bulk:
         return True
 
     def __post_init__(self) -> None:
-        if self.max_staleness is not None and not _is_count(self.max_staleness):
+        if self.max_staleness is not None and not is_count(self.max_staleness):
             raise ConfigError(
                 f"bulk's max_staleness is {self.max_staleness!r}, it must be a whole number >= 0"
             )
@@ -102,7 +99,7 @@ class StaleSynchronous:
         return False
 
     def __post_init__(self) -> None:
-        if not _is_count(self.bound):
+        if not is_count(self.bound):
             raise ConfigError(f"ssp's bound is {self.bound!r}, it must be a whole number >= 0")
 
     @property
@@ -143,9 +140,9 @@ class Buffered:
     max_staleness: int | None = None
 
     def __post_init__(self) -> None:
-        if not (_is_count(self.size) and self.size >= 1):
+        if not is_count(self.size, 1):
             raise ConfigError(f"buffered's size is {self.size!r}, it must be a whole number >= 1")
-        if self.max_staleness is not None and not _is_count(self.max_staleness):
+        if self.max_staleness is not None and not is_count(self.max_staleness):
             raise ConfigError(
                 f"buffered's max_staleness is {self.max_staleness!r}, "
                 "it must be a whole number >= 0"

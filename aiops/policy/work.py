@@ -8,14 +8,11 @@ from dataclasses import dataclass
 
 from aiops.errors import ConfigError
 from aiops.policy.base import Work, WorkerView
+from aiops.policy.number import is_count
 from aiops.types import WorkerId
 
 # More local steps than this between two pushes are nobody's plan, but the outcome of a step time that is none.
 MOST_STEPS = 1_000_000
-
-
-def _is_positive_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class Fixed:
     steps: int
 
     def __post_init__(self) -> None:
-        if not _is_positive_count(self.steps):
+        if not is_count(self.steps, 1):
             raise ConfigError(f"fixed's steps is {self.steps!r}, it must be a whole number >= 1")
 
     @property
@@ -64,12 +61,12 @@ class UntilModel:
     max_steps: int | None = None
 
     def __post_init__(self) -> None:
-        if not _is_positive_count(self.min_steps):
+        if not is_count(self.min_steps, 1):
             raise ConfigError(
                 f"until_model's min_steps is {self.min_steps!r}, it must be a whole number >= 1"
             )
         if self.max_steps is not None and not (
-            _is_positive_count(self.max_steps) and self.max_steps >= self.min_steps
+            is_count(self.max_steps, 1) and self.max_steps >= self.min_steps
         ):
             raise ConfigError(
                 f"until_model's max_steps is {self.max_steps!r}, "
@@ -118,11 +115,11 @@ class FillTheSync:
     cap: int | None = None
 
     def __post_init__(self) -> None:
-        if not _is_positive_count(self.floor):
+        if not is_count(self.floor, 1):
             raise ConfigError(
                 f"fill_the_sync's floor is {self.floor!r}, it must be a whole number >= 1"
             )
-        if self.cap is not None and not (_is_positive_count(self.cap) and self.cap >= self.floor):
+        if self.cap is not None and not (is_count(self.cap, 1) and self.cap >= self.floor):
             raise ConfigError(
                 f"fill_the_sync's cap is {self.cap!r}, "
                 f"it must be a whole number >= floor = {self.floor}"
@@ -171,7 +168,7 @@ class Fragments:
 
     def __post_init__(self) -> None:
         for name in ("count", "steps"):
-            if not _is_positive_count(getattr(self, name)):
+            if not is_count(getattr(self, name), 1):
                 raise ConfigError(
                     f"fragments' {name} is {getattr(self, name)!r}, it must be a whole number >= 1"
                 )
@@ -180,7 +177,7 @@ class Fragments:
                 f"fragments' steps are {self.steps}, they must be a multiple of the {self.count} fragments"
             )
         between = self.steps // self.count
-        if self.delay != 0 and not (_is_positive_count(self.delay) and self.delay < between):
+        if self.delay != 0 and not (is_count(self.delay, 1) and self.delay < between):
             raise ConfigError(
                 f"fragments' delay is {self.delay!r}, it must be a whole number of 0 or more steps and less than "
                 f"the {between} between two pushes"
