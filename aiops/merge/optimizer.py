@@ -121,26 +121,34 @@ class Adagrad:
 class Adam:
     """FedAdam (Reddi et al., 2021, algorithm 2): ``v = beta2 * v + (1 - beta2) * delta^2``, else as FedAdagrad.
 
+    With ``yogi`` it is their FedYogi: ``v -= (1 - beta2) * delta^2 * sign(v - delta^2)``.
+
     Attributes:
         lr: Server learning rate, > 0.
         beta1: Share of the mean that stays, in [0, 1).
         beta2: Share of the second moment that stays, in [0, 1).
         tau: Degree of adaptivity, > 0.
+        yogi: Whether the second moment follows additively.
     """
 
     lr: float
     beta1: float
     beta2: float
     tau: float
+    yogi: bool = False
 
     def __post_init__(self) -> None:
-        _check_adaptive("adam", self.lr, self.beta1, self.tau)
-        check_share("adam's beta2", self.beta2)
+        _check_adaptive(self._kind, self.lr, self.beta1, self.tau)
+        check_share(f"{self._kind}'s beta2", self.beta2)
+
+    @property
+    def _kind(self) -> str:
+        return "yogi" if self.yogi else "adam"
 
     @property
     def name(self) -> str:
         """The text it is configured by."""
-        return f"adam:{self.lr!r},{self.beta1!r},{self.beta2!r},{self.tau!r}"
+        return f"{self._kind}:{self.lr!r},{self.beta1!r},{self.beta2!r},{self.tau!r}"
 
     @property
     def initial(self) -> Sequence[float]:
@@ -152,51 +160,15 @@ class Adam:
         mean, second = state
         with np.errstate(all="ignore"):
             square = np.square(update)
-            square *= np.float32(1.0 - self.beta2)
-            second *= np.float32(self.beta2)
-            second += square
-            return _adapt(params, update, mean, second, self.lr, self.beta1, self.tau, out)
-
-
-@dataclass(frozen=True, slots=True)
-class Yogi:
-    """FedYogi (Reddi et al., 2021): ``v -= (1 - beta2) * delta^2 * sign(v - delta^2)``, else as FedAdagrad.
-
-    Attributes:
-        lr: Server learning rate, > 0.
-        beta1: Share of the mean that stays, in [0, 1).
-        beta2: How slowly the second moment follows, in [0, 1).
-        tau: Degree of adaptivity, > 0.
-    """
-
-    lr: float
-    beta1: float
-    beta2: float
-    tau: float
-
-    def __post_init__(self) -> None:
-        _check_adaptive("yogi", self.lr, self.beta1, self.tau)
-        check_share("yogi's beta2", self.beta2)
-
-    @property
-    def name(self) -> str:
-        """The text it is configured by."""
-        return f"yogi:{self.lr!r},{self.beta1!r},{self.beta2!r},{self.tau!r}"
-
-    @property
-    def initial(self) -> Sequence[float]:
-        """A mean of 0 and a second moment of tau^2."""
-        return (0.0, self.tau**2)
-
-    def step(self, params: Vector, update: Vector, state: Sequence[Vector], out: Vector) -> int:
-        """Write the new parameters and move both moments on."""
-        mean, second = state
-        with np.errstate(all="ignore"):
-            square = np.square(update)
-            sign = np.sign(second - square)
-            square *= np.float32(1.0 - self.beta2)
-            square *= sign
-            second -= square
+            if self.yogi:
+                sign = np.sign(second - square)
+                square *= np.float32(1.0 - self.beta2)
+                square *= sign
+                second -= square
+            else:
+                square *= np.float32(1.0 - self.beta2)
+                second *= np.float32(self.beta2)
+                second += square
             return _adapt(params, update, mean, second, self.lr, self.beta1, self.tau, out)
 
 
@@ -260,9 +232,9 @@ def adam(lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float =
     return Adam(lr, beta1, beta2, tau)
 
 
-def yogi(lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> Yogi:
-    """Return FedYogi; its arguments are those of :class:`Yogi`."""
-    return Yogi(lr, beta1, beta2, tau)
+def yogi(lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> Adam:
+    """Return FedYogi; its arguments are those of :class:`Adam`."""
+    return Adam(lr, beta1, beta2, tau, yogi=True)
 
 
 def adagrad(lr: float = 0.01, beta1: float = 0.0, tau: float = 1e-3) -> Adagrad:
