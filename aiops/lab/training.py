@@ -15,6 +15,7 @@ from aiops.lab.model import Vector
 from aiops.lab.problem import Problem
 from aiops.lab.record import Lane, WorkerRecord
 from aiops.lab.scenario import Scenario
+from aiops.launch.pace import AsyncPace
 from aiops.trace import Span
 from aiops.worker.client import Client
 from aiops.worker.meter import MAX_SPANS, Meter
@@ -76,28 +77,6 @@ class Speed:
         return step_s * float(self._rng.lognormal(mean=-0.5 * self._jitter**2, sigma=self._jitter))
 
 
-class Pace:
-    """Holds an asynchronous loop to a schedule of steps, late ones being caught up by the next.
-
-    Args:
-        speed: How long steps take.
-    """
-
-    def __init__(self, speed: Speed) -> None:
-        self._speed = speed
-        self._loop = asyncio.get_running_loop()
-        self._start = self._next = self._loop.time()
-
-    def restart(self) -> None:
-        """Begin the schedule anew, after a wait that was not computing."""
-        self._next = self._loop.time()
-
-    async def step(self) -> None:
-        """Wait until the present step's time is over."""
-        self._next += self._speed.draw_s(self._next - self._start)
-        await asyncio.sleep(max(0.0, self._next - self._loop.time()))
-
-
 @dataclass(slots=True)
 class Trainee:
     """One worker of a run.
@@ -142,7 +121,7 @@ class Trainee:
         await start.wait()
         loop = asyncio.get_running_loop()
         self.meter = meter = Meter(loop.time(), spans=Beginning())
-        sampler, pace = self.problem.sampler(self.worker, self.seed), Pace(self.speed)
+        sampler, pace = self.problem.sampler(self.worker, self.seed), AsyncPace(self.speed.draw_s)
         slope, waits = self.problem.slope, 0
         gradient = model.bind(snapshot.flat, slope)
 
@@ -157,7 +136,7 @@ class Trainee:
             n_samples = len(labels)
             # A thousand workers would hold a thousand batches while they wait for the end of a step.
             del images, labels
-            await pace.step()
+            await pace.wait()
             return Step(n_samples=n_samples, loss=loss)
 
         run = overlapped if ps.policy.overlap else blocking
@@ -176,8 +155,8 @@ class Trainee:
                 overlap_ratio=0.0,
                 utilisation=0.0,
             )
-        syncs = [span.stop for span in meter.spans if span.lane == "sync"]
-        shown = syncs[min(SHOWN_ROUNDS, len(syncs)) - 1] if syncs else math.inf
+        # All of them while there was no sync.
+        shown = max((span.stop for span in meter.spans if span.lane == "sync"), default=math.inf)
         return WorkerRecord(
             n_steps=meter.n_steps,
             rounds=meter.rounds,

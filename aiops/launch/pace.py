@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 
 class Pace:
@@ -30,19 +31,24 @@ class Pace:
 
 
 class AsyncPace:
-    """The same for a coroutine, on the running loop's clock: virtual time paces too."""
+    """The same for a coroutine, on the running loop's clock: virtual time paces too.
 
-    def __init__(self, step_s: float) -> None:
+    Args:
+        step_s: How long a step takes, in seconds; or what tells it of a step that begins so many seconds after now.
+    """
+
+    def __init__(self, step_s: float | Callable[[float], float]) -> None:
         self._loop = asyncio.get_running_loop()
         self._step_s = step_s
-        self._next = self._loop.time()
+        self._start = self._next = self._loop.time()
 
     async def wait(self) -> None:
         """Wait until the present step's time is over; a late step is caught up by the next ones.
 
         Others get their turn even where nothing is left to wait for.
         """
-        self._next += self._step_s
+        step_s = self._step_s
+        self._next += step_s(self._next - self._start) if callable(step_s) else step_s
         await asyncio.sleep(max(0.0, self._next - self._loop.time()))
 
     def restart(self) -> None:
