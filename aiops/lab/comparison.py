@@ -9,7 +9,7 @@ import msgspec
 
 from aiops.errors import ConfigError
 from aiops.lab.record import Record
-from aiops.lab.scenario import LINE_OVERHEAD, Scenario, heterogeneity, speed_ratio
+from aiops.lab.scenario import Scenario, dense_sync_s, heterogeneity, speed_ratio
 from aiops.lab.statistic import Interval, Summary, geometric, summarize
 
 if TYPE_CHECKING:
@@ -80,10 +80,9 @@ def setting_of(scenario: Scenario, lab: str, n_values: int) -> Setting:
 
 def measured_setting(record: Record) -> Setting:
     """Return the same from one record alone: of what its links and workers were like."""
-    bits = 4 * record.n_values * 8 * LINE_OVERHEAD
     sync_s = max(
         (
-            bits / (wire.up_mbit * 1e6) + bits / (wire.down_mbit * 1e6) + 2 * wire.delay_ms / 1e3
+            dense_sync_s(record.n_values, (wire.up_mbit, wire.down_mbit), wire.delay_ms)
             for wire in record.wires
         ),
         default=0.0,

@@ -16,6 +16,7 @@ import msgspec
 
 from aiops.errors import ConfigError
 from aiops.lab.method import Method, get
+from aiops.sim.relay import LINE_OVERHEAD as LINE_OVERHEAD
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Nonnegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -237,24 +238,27 @@ class Scenario(_Table, frozen=True):
         return factors[worker] if worker < len(factors) else 1.0
 
     def sync_s(self, n_values: int) -> float:
-        """Return what a dense push and pull take on the slowest line at the start, in seconds.
+        """Return what a dense push and pull take on the slowest line at the start, in seconds."""
+        links = [self.link_of(worker) for worker in range(self.workers.count)]
+        return max(dense_sync_s(n_values, link.rates_mbit, link.delay_ms) for link in links)
 
-        After Ethernet's overhead of 66 bytes for each 1448; measured right to 0.5 % after a connection has warmed up.
-        """
-        bits = 4 * n_values * 8 * LINE_OVERHEAD
-        return max(
-            sum(bits / (rate * 1e6) for rate in self.link_of(worker).rates_mbit)
-            + 2 * self.link_of(worker).delay_ms / 1e3
-            for worker in range(self.workers.count)
-        )
+
+def dense_sync_s(n_values: int, rates_mbit: Sequence[float], delay_ms: float) -> float:
+    """Return what a dense push and pull take on an idle line, in seconds.
+
+    After Ethernet's overhead of 66 bytes for each 1448; measured right to 0.5 % after a connection has warmed up.
+
+    Args:
+        n_values: Parameters, float32.
+        rates_mbit: Rates up and down in Mbit/s, packet headers included.
+        delay_ms: One-way delay.
+    """
+    bits = 4 * n_values * 8 * LINE_OVERHEAD
+    return sum(bits / (rate * 1e6) for rate in rates_mbit) + 2 * delay_ms / 1e3
 
 
 def _twice(values: Sequence[object]) -> object:
     return next(value for at, value in enumerate(values) if value in values[:at])
-
-
-# A full-size packet: 1448 bytes of payload cost 1514 on the line.
-LINE_OVERHEAD = 1514 / 1448
 
 
 def read(path: Path) -> Scenario:
