@@ -10,14 +10,12 @@ import asyncio
 import contextlib
 import gc
 import itertools
-import math
 import random
 import time
 from collections.abc import Callable, Iterator
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from aiops.errors import ConfigError, NotFinite
 from aiops.lab.method import Method
@@ -106,7 +104,9 @@ class _Run:
 
     async def run(self) -> Record:
         config = self._method.config(self._scenario.workers.count, QUIET)
-        async with Cluster(params=self._params(), rounds=self._rounds, config=config) as cluster:
+        model = self._problem.model
+        async with Cluster(rounds=self._rounds, config=config) as cluster:
+            cluster.server.service.seed(model.specs, model.initial(self._seed))
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(self._work(cluster, t)) for t in self._trainees]
@@ -167,15 +167,6 @@ class _Run:
                 if change.applies_to(worker):
                     _apply(change, up, change.up_mbit)
                     _apply(change, down, change.down_mbit)
-
-    def _params(self) -> dict[str, NDArray[np.float32]]:
-        flat, at = self._problem.model.initial(self._seed), 0
-        params = {}
-        for spec in self._problem.model.specs:
-            size = math.prod(spec.shape)
-            params[spec.name] = flat[at : at + size].reshape(spec.shape)
-            at += size
-        return params
 
     def _traffic(self, cluster: Cluster) -> list[tuple[int, int]]:
         counts = []
