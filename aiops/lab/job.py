@@ -12,6 +12,7 @@ from aiops.lab.method import Method
 from aiops.lab.problem import Problem
 from aiops.lab.record import Record
 from aiops.lab.scenario import Scenario
+from aiops.launch.process import say
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +58,7 @@ def main() -> None:
     problems: dict[bytes, Problem] = {}
     for line in sys.stdin:
         answer = work(msgspec.json.decode(line, type=Job), problems, data_root)
-        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
-        sys.stdout.flush()
+        say(answer)
 
 
 if __name__ == "__main__":

@@ -184,7 +184,7 @@ class _Run:
             await worker.say(msgspec.json.encode(job))
             workers.append(worker)
         for worker in workers:
-            if await worker.hear(STARTING_S) != READY:
+            if msgspec.json.decode(await worker.hear(STARTING_S)) != READY:
                 raise ConfigError(f"{worker.name} could not start")
         return workers
 

@@ -9,6 +9,7 @@ import msgspec
 
 from aiops.api.serving import Server, serve
 from aiops.lab.talk import Look, Seen, Serve, Serving
+from aiops.launch.process import say
 from aiops.sync.thread import loop_factory
 
 
@@ -18,10 +19,10 @@ async def work(job: Serve) -> None:
     # The first worker brings the parameters, which all make from the same seed.
     async with serve(job.host, config=config, shared_memory=False) as server:
         port = int(server.url.rsplit(":", 1)[1])
-        _say(Serving(port=port))
+        say(Serving(port=port))
         decoder = msgspec.json.Decoder(Look)
         while line := await asyncio.to_thread(sys.stdin.readline):
-            _say(_seen(server, decoder.decode(line).version))
+            say(_seen(server, decoder.decode(line).version))
 
 
 def _seen(server: Server, version: int) -> Seen:
@@ -33,11 +34,6 @@ def _seen(server: Server, version: int) -> Seen:
         up_bytes=sum(connection.received_bytes for connection in connections),
         down_bytes=sum(connection.sent_bytes for connection in connections),
     )
-
-
-def _say(message: object) -> None:
-    sys.stdout.write(msgspec.json.encode(message).decode() + "\n")
-    sys.stdout.flush()
 
 
 def main() -> None:

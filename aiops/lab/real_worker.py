@@ -14,6 +14,7 @@ from aiops.errors import AiopsError, NotFinite
 from aiops.lab.problem import Problem
 from aiops.lab.talk import GO, READY, Train, Trained
 from aiops.lab.training import Trainee
+from aiops.launch.process import say
 from aiops.sync.thread import loop_factory
 from aiops.worker.client import Client
 
@@ -37,13 +38,13 @@ async def work(job: Train) -> None:
             start.set()
             stopping = group.create_task(asyncio.to_thread(sys.stdin.readline))
             await asyncio.wait([stopping, training], return_when=asyncio.FIRST_COMPLETED)
-            _say(msgspec.json.encode(_trained(trainee, training, _cpu_s() - before_s)))
+            say(_trained(trainee, training, _cpu_s() - before_s))
         training.cancel()
 
 
 async def _train(trainee: Trainee, ps: Client, start: asyncio.Event) -> AiopsError | None:
     try:
-        await trainee.train(ps, lambda: _say(READY), start)
+        await trainee.train(ps, lambda: say(READY), start)
     except AiopsError as error:
         return error
     return None
@@ -63,11 +64,6 @@ def _trained(trainee: Trainee, training: asyncio.Task[AiopsError | None], cpu_s:
 def _cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
-
-
-def _say(line: bytes) -> None:
-    sys.stdout.write(line.decode() + "\n")
-    sys.stdout.flush()
 
 
 def main() -> None:

@@ -87,6 +87,6 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float
 
 
-READY = b"ready"
+READY = "ready"
 GO = b"go"
 STOP = b"stop"

@@ -19,6 +19,7 @@ import aiops.torch
 from aiops.data import load, partition
 from aiops.launch.demo_job import Job, Result, Span
 from aiops.launch.pace import Pace
+from aiops.launch.process import say
 from aiops.sync import Link
 
 # The server is on this machine: when it is gone, the demo is.
@@ -97,12 +98,6 @@ def run(job: Job) -> Result:
             if span.start - start < job.picture_s
         ],
     )
-
-
-def say(message: object) -> None:
-    """Write one line of JSON to the parent."""
-    sys.stdout.write(msgspec.json.encode(message).decode() + "\n")
-    sys.stdout.flush()
 
 
 def main() -> None:
