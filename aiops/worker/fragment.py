@@ -11,13 +11,10 @@ from numpy.typing import NDArray
 
 from aiops.codec.base import Codec
 from aiops.errors import RemoteProtocolError
-from aiops.transport.base import Outgoing
-from aiops.types import DTYPE_IDS
-from aiops.wire.frame import Header, Kind
+from aiops.wire.frame import Header
 from aiops.wire.message import Push
-from aiops.wire.session import Session
 from aiops.wire.table import Table
-from aiops.worker.answer import as_bytes, land_in
+from aiops.worker.answer import land_in
 from aiops.worker.request import PushRequest
 from aiops.worker.ticket import Snapshot, Ticket
 
@@ -87,25 +84,7 @@ class FragmentRequest(PushRequest):
         ticket: Ticket[Snapshot],
     ) -> None:
         super().__init__(fragment.table, message, payload, codec, out, plain, ticket=ticket)
-        self._keys = fragment.keys
-
-    def frames(self, session: Session, number: int) -> list[Outgoing]:
-        """Return the PUSH frame and one TENSOR frame per key."""
-        frames: list[Outgoing] = [(session.send(Kind.PUSH, self.message, request=number), ())]
-        parts = zip(self._keys, self._table.buckets, self._payload, strict=True)
-        for key, bucket, arrays in parts:
-            views = [as_bytes(array) for array in arrays]
-            codec = self._plain if bucket.averaged else self._codec
-            head = session.tensor(
-                number,
-                key,
-                sum(map(len, views)),
-                codec=codec.wire_id,
-                dtype=DTYPE_IDS[codec.dtype],
-                version=self.message.base,
-            )
-            frames.append((head, views))
-        return frames
+        self._keys, self._offset = fragment.keys, fragment.keys.start
 
     def land(self, header: Header) -> memoryview:
         """Return the bucket's slice of the fragment's vector."""

@@ -108,6 +108,8 @@ class PushRequest(PullRequest):
         self.message = message
         self._codec, self._plain = codec, plain or codec
         self._first = first
+        # What a key of the table is called on the wire, less itself.
+        self._offset = 0
         self._payload = payload
         self.ticket.bytes = sum([array.nbytes for arrays in payload for array in arrays])
 
@@ -125,7 +127,7 @@ class PushRequest(PullRequest):
             codec = self._plain if self._table.buckets[key].averaged else self._codec
             head = session.tensor(
                 number,
-                key,
+                key + self._offset,
                 sum(map(len, views)),
                 codec=codec.wire_id,
                 dtype=DTYPE_IDS[codec.dtype],
