@@ -6,7 +6,9 @@ import gc
 import pytest
 
 import aiops.buffers
+from aiops.api.serving import serve
 from aiops.sim.virtual import VirtualLoop
+from aiops.sync import LoopThread
 
 try:
     import uvloop
@@ -38,3 +40,22 @@ def _no_block_is_left(monkeypatch):
         # A failing test's traceback, or a cycle, may still hold the one who would release.
         gc.collect()
     assert [pool.outstanding for pool in pools] == [0] * len(pools)
+
+
+@pytest.fixture
+def serving():
+    """Start servers in a loop of their own; returns a function that gives a running server."""
+    thread = LoopThread("server")
+    servers = []
+
+    def start(**spec):
+        async def enter():
+            return await serve(**spec).__aenter__()
+
+        servers.append(thread.run(enter()))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        thread.run(server.stop())
+    thread.close()

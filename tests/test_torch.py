@@ -13,7 +13,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import aiops.torch  # noqa: E402
-from aiops.api.serving import serve  # noqa: E402
 from aiops.errors import (  # noqa: E402
     ConfigError,
     ConnectFailed,
@@ -21,27 +20,7 @@ from aiops.errors import (  # noqa: E402
     NotFinite,
     ShapeMismatch,
 )
-from aiops.sync import LoopThread  # noqa: E402
 from tests.certificates import Authority  # noqa: E402
-
-
-@pytest.fixture
-def serving():
-    """Start servers in a loop of their own; returns a function that gives a running server."""
-    thread = LoopThread("server")
-    servers = []
-
-    def start(**spec):
-        async def enter():
-            return await serve(**spec).__aenter__()
-
-        servers.append(thread.run(enter()))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        thread.run(server.stop())
-    thread.close()
 
 
 def net(seed=0):

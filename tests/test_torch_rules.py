@@ -8,31 +8,11 @@ torch = pytest.importorskip("torch")
 
 import aiops.torch  # noqa: E402
 from aiops.api.connecting import connect  # noqa: E402
-from aiops.api.serving import serve  # noqa: E402
 from aiops.errors import ConfigError  # noqa: E402
 from aiops.policy.base import Change, Choice  # noqa: E402
 from aiops.policy.weight import by_steps  # noqa: E402
-from aiops.sync import Link, LoopThread  # noqa: E402
+from aiops.sync import Link  # noqa: E402
 from aiops.types import TensorSpec  # noqa: E402
-
-
-@pytest.fixture
-def serving():
-    """Start servers in a loop of their own; returns a function that gives a running server."""
-    thread = LoopThread("server")
-    servers = []
-
-    def start(**spec):
-        async def enter():
-            return await serve(**spec).__aenter__()
-
-        servers.append(thread.run(enter()))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        thread.run(server.stop())
-    thread.close()
 
 
 class Well(torch.nn.Module):
