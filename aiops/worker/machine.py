@@ -16,6 +16,7 @@ from aiops.errors import ConfigError
 from aiops.kernels import swap_update, weighted_add
 from aiops.wire.message import Policy
 from aiops.worker.boundary import Move as Move
+from aiops.worker.boundary import Phase
 from aiops.worker.boundary import Update as Update
 from aiops.worker.boundary import Vector as Vector
 from aiops.worker.drift import Drift
@@ -27,7 +28,7 @@ from aiops.worker.ticket import Snapshot
 DRIFTS = get_args(DriftName)
 
 
-class Overlap:
+class Overlap(Phase):
     """The state machine of one worker.
 
     Args:
@@ -43,11 +44,6 @@ class Overlap:
         follower: What is taken over of a policy that comes with a model; None takes over nothing.
 
     Attributes:
-        version: Version of the model the current phase started from.
-        n_steps: Local steps since the last push.
-        mail_at: When the model in the mailbox came, in seconds of the worker's clock.
-        under_way: Whether a push has not been answered, or its model not been taken yet.
-        restarts: Times that a push came too late to be merged, so that the worker began anew.
         proximal: What holds local steps near the newest model; whoever takes them asks it.
     """
 
@@ -64,22 +60,13 @@ class Overlap:
         proximal: Proximal | None = None,
         follower: Follower | None = None,
     ) -> None:
-        self.version = version
-        self.n_steps = 0
+        super().__init__(version)
         self.rule = rule
         self.min_steps = min_steps
         self.max_steps = max_steps
         self._base = x.copy()
         self._averaged = slice(x.size if accumulated is None else accumulated, None)
         self._out = np.empty_like(x)
-        self.under_way = False
-        self._lost = False
-        self.mail_at = 0.0
-        self.restarts = 0
-        # The one-slot mailbox: written by the sync side, taken by the compute side; assignment is atomic.
-        self._mail: Snapshot | None = None
-        self._n_samples = 0
-        self._loss_sum, self._n_losses = 0.0, 0
         self._drift = drift
         self._follower = follower
         self.proximal = proximal
@@ -88,15 +75,6 @@ class Overlap:
     def correction(self) -> Vector | None:
         """What is to be added to the parameters after every local step, float32, shape (n,); None for nothing."""
         return None if self._drift is None else self._drift.correction
-
-    def stepped(self, *, n_samples: int = 1, loss: float | None = None) -> Move:
-        """Count a local step and say what to do now."""
-        self.n_steps += 1
-        self._n_samples += n_samples
-        if loss is not None:
-            self._loss_sum += loss
-            self._n_losses += 1
-        return self.move()
 
     def move(self) -> Move:
         """Say what to do at this boundary."""
@@ -107,23 +85,6 @@ class Overlap:
         if self.max_steps is not None and self.n_steps >= self.max_steps:
             return Move.WAIT
         return Move.COMPUTE
-
-    def deliver(self, snapshot: Snapshot, *, at: float = 0.0, merged: bool = True) -> None:
-        """Put the arrived model into the mailbox; the compute side takes it at a step boundary.
-
-        Args:
-            snapshot: The model; its memory is the mailbox's until the compute side's next :meth:`push`.
-            at: When it came, in seconds of the worker's clock.
-            merged: Whether the push that it answers is in it. If not, that push came too late to be merged.
-        """
-        self.mail_at = at
-        self._lost = not merged
-        self._mail = snapshot
-
-    @property
-    def mail(self) -> Snapshot | None:
-        """The model that waits to be adopted."""
-        return self._mail
 
     def push(self, x: Vector) -> Update | None:
         """Take this phase's progress out and adopt the model that has arrived, if any.
@@ -208,10 +169,6 @@ class Overlap:
         self._drift = self._follower.drift(before, new.policy, self.rule, new)
         return self._drift is not before
 
-    def _update(self, out: Vector) -> Update:
-        loss = self._loss_sum / self._n_losses if self._n_losses else float("nan")
-        return Update(out, self.version, self.n_steps, self._n_samples, loss)
-
     # A new phase begins, from this model if there is one.
     def _turn(self, new: Snapshot | None) -> None:
         if new is not None:
@@ -220,8 +177,7 @@ class Overlap:
             if self.proximal is not None:
                 self.proximal.adopt(new)
         self._mail = None
-        self.n_steps = self._n_samples = self._n_losses = 0
-        self._loss_sum = 0.0
+        self._count_anew()
 
     def _merge(self, x: Vector, new: Snapshot, progress: Vector) -> None:
         match self.rule.merge:

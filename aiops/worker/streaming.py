@@ -10,13 +10,14 @@ from aiops.errors import ConfigError
 from aiops.kernels import weighted_add
 from aiops.wire.message import Policy
 from aiops.wire.table import Table
+from aiops.worker.boundary import Phase
 from aiops.worker.fragment import Fragment, cut
 from aiops.worker.machine import Move, Overlap, Update, Vector
 from aiops.worker.rule import Rule
 from aiops.worker.ticket import Snapshot
 
 
-class Streaming:
+class Streaming(Phase):
     """The state machine of one worker that pushes a fragment of its model at a time.
 
     Every ``steps`` local steps the fragment whose turn it is (the version modulo their number, the same one for all
@@ -34,13 +35,6 @@ class Streaming:
         steps: Local steps between two pushes.
         delay: Local steps between a push and the adoption of its answer, less than ``steps``.
         alpha: Share of its own model that a worker keeps, in [0, 1).
-
-    Attributes:
-        version: Version of the newest fragment adopted.
-        n_steps: Local steps since the last push.
-        mail_at: When the fragment in the mailbox came, in seconds of the worker's clock.
-        under_way: Whether a pushed fragment has not been adopted yet.
-        restarts: Times that a push came too late to be merged, so that the worker began anew.
     """
 
     # What an overlapped worker may have beside its steps, and this one has not.
@@ -57,11 +51,7 @@ class Streaming:
         delay: int,
         alpha: float,
     ) -> None:
-        self.version = version
-        self.n_steps = 0
-        self.mail_at = 0.0
-        self.under_way = False
-        self.restarts = 0
+        super().__init__(version)
         self._fragments = fragments
         self._steps, self._delay, self._alpha = steps, delay, alpha
         self._due = steps if version == 0 else 1
@@ -69,29 +59,11 @@ class Streaming:
         self._base = x.copy()
         self._out = np.empty_like(x)
         self._flying = fragments[0]
-        self._mail: Snapshot | None = None
-        self._lost = False
-        self._n_samples = 0
-        self._loss_sum, self._n_losses = 0.0, 0
 
     @property
     def model(self) -> Vector:
         """The newest global fragments adopted, float32, shape (n,); the machine's own."""
         return self._base
-
-    @property
-    def mail(self) -> Snapshot | None:
-        """The fragment that waits to be adopted, or the whole model after a push that came too late."""
-        return self._mail
-
-    def stepped(self, *, n_samples: int = 1, loss: float | None = None) -> Move:
-        """Count a local step and say what to do now."""
-        self.n_steps += 1
-        self._n_samples += n_samples
-        if loss is not None:
-            self._loss_sum += loss
-            self._n_losses += 1
-        return self.move()
 
     def move(self) -> Move:
         """Say what to do at this boundary; it is asked again after everything but a step."""
@@ -100,18 +72,6 @@ class Streaming:
         if self.n_steps < self._adopt_at and not (self._lost and self._mail is not None):
             return Move.COMPUTE
         return Move.WAIT if self._mail is None else Move.ADOPT
-
-    def deliver(self, snapshot: Snapshot, *, at: float = 0.0, merged: bool = True) -> None:
-        """Put what has arrived into the mailbox, see :meth:`Overlap.deliver`.
-
-        Args:
-            snapshot: The fragment, float32, shape (values of the fragment,); the whole model if not ``merged``.
-            at: When it came, in seconds of the worker's clock.
-            merged: Whether the push that it answers is in it.
-        """
-        self.mail_at = at
-        self._lost = not merged
-        self._mail = snapshot
 
     def push(self, x: Vector) -> Update:
         """Take the progress of the fragment out whose turn it is.
@@ -125,8 +85,7 @@ class Streaming:
         fragment = self._fragments[self.version % len(self._fragments)]
         values = self._out[fragment.place]
         np.subtract(x[fragment.place], self._base[fragment.place], out=values)
-        loss = self._loss_sum / self._n_losses if self._n_losses else float("nan")
-        update = Update(values, self.version, self.n_steps, self._n_samples, loss, fragment)
+        update = self._update(values, fragment)
         self._flying = fragment
         self.under_way = True
         self._adopt_at = self._delay if self._due else 0
@@ -160,10 +119,6 @@ class Streaming:
         self._mail = None
         self.under_way = self._lost = False
         return new
-
-    def _count_anew(self) -> None:
-        self.n_steps = self._n_samples = self._n_losses = 0
-        self._loss_sum = 0.0
 
 
 Machine: TypeAlias = Overlap | Streaming
