@@ -7,23 +7,11 @@ from aiops.merge.aggregation import Mean
 from aiops.merge.base import Aggregation, Compensation, Rules, Selection, ServerOptimizer
 from aiops.merge.compensation import Mixing
 from aiops.merge.optimizer import Sgd
-from aiops.policy.base import PushView, SyncPolicy, WeightRule, WorkPolicy
+from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
+from aiops.policy.combination import TWINS
 from aiops.policy.sync import Buffered
 from aiops.policy.weight import Uniform
 from aiops.policy.work import Fixed
-from aiops.types import Version, WorkerId
-
-# A push that is as good as any.
-_FRESH = PushView(
-    worker=WorkerId(0),
-    base=Version(0),
-    staleness=0,
-    n_samples=32,
-    n_data=32,
-    n_steps=1,
-    loss=1.0,
-    arrived=0.0,
-)
 
 
 def check_rules(
@@ -171,7 +159,7 @@ def check_compensation(
                 f"compensation {name!r} mixes one model at a time in, and sync {sync!r} merges several: "
                 "use sync asynchronous or ssp, or compensation none"
             )
-        (share,) = weights([_FRESH])
+        (share,) = weights(TWINS[:1])
         if share >= 1:
             raise ConfigError(
                 f"compensation {name!r} mixes a push's model in by its weight, and weights {weights!r} put "

@@ -20,8 +20,8 @@ from aiops.policy.weight import ByData, ByStaleness, BySteps, Hinge, Normalized,
 from aiops.policy.work import FillTheSync, Fixed, Fragments, UntilModel
 from aiops.types import Version, WorkerId
 
-# Two workers that did the same; any share gives them a half each.
-_TWINS = tuple(
+# Two workers that did the same, with fresh pushes; any share gives them a half each.
+TWINS = tuple(
     PushView(
         worker=WorkerId(number),
         base=Version(0),
@@ -43,7 +43,7 @@ def check_weights(sync: SyncPolicy, weights: WeightRule) -> None:
         ConfigError: The two do not go together.
     """
     if isinstance(sync, Bulk | Buffered):
-        total = math.fsum(weights(_TWINS))
+        total = math.fsum(weights(TWINS))
         if not math.isclose(total, 1.0, rel_tol=1e-6):
             what, or_else = ("bulk round", ", or use normalized(...)")
             if isinstance(sync, Buffered):
