@@ -195,11 +195,8 @@ class Shard:
         gain: float,
         drafts: Mapping[Key, Draft],
     ) -> MergeJob:
-        sizes = whole
-        if drafts:
-            sizes = {key: size for key, size in sizes.items() if key not in drafts}
         touched = set().union(*pushes)
-        sizes = {key: size for key, size in sizes.items() if key in touched}
+        sizes = {key: n for key, n in whole.items() if key in touched and key not in drafts}
         codecs = {p.codec.wire_id for push in pushes for key, p in push.items() if key in sizes}
         coded = bool(codecs - {DENSE})
         return MergeJob(
