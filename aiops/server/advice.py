@@ -32,6 +32,7 @@ class AdvisedEngine(Engine):
         weights: What each push of a round is worth.
         work: How far a round goes for each worker.
         min_workers: No round closes before so many workers have pushed at least once.
+        needs_data: Whether ``weights`` look at how many training samples a worker has.
         fold: Whether pushes are added to their round's sum as they come.
     """
 
@@ -42,9 +43,12 @@ class AdvisedEngine(Engine):
         work: QueriedWork,
         *,
         min_workers: int = 1,
+        needs_data: bool = False,
         fold: bool = False,
     ) -> None:
-        super().__init__(sync, weights, work, min_workers=min_workers, fold=fold)
+        super().__init__(
+            sync, weights, work, min_workers=min_workers, needs_data=needs_data, fold=fold
+        )
         self._table = work.table()
         # One question of a worker at a time.
         self._questions: dict[WorkerId, _Question] = {}
@@ -122,12 +126,15 @@ def make_engine(
     work: WorkPolicy,
     *,
     min_workers: int = 1,
+    needs_data: bool = False,
     fold: bool = False,
 ) -> Engine:
     """Return the engine that a work policy needs; the arguments are :class:`Engine`'s."""
     if isinstance(work, QueriedWork):
-        return AdvisedEngine(sync, weights, work, min_workers=min_workers, fold=fold)
-    return Engine(sync, weights, work, min_workers=min_workers, fold=fold)
+        return AdvisedEngine(
+            sync, weights, work, min_workers=min_workers, needs_data=needs_data, fold=fold
+        )
+    return Engine(sync, weights, work, min_workers=min_workers, needs_data=needs_data, fold=fold)
 
 
 def _declines(actions: list[Action], handle: Handle) -> bool:

@@ -88,9 +88,9 @@ class Service:
             config.weights,
             config.work,
             min_workers=config.min_workers,
+            needs_data=config.needs_data,
             fold=config.fold == "arrival",
         )
-        self.engine.needs_data = config.needs_data
         self.members = Members(lease_s=config.lease_s)
         self.store = Store(
             self.pool,
