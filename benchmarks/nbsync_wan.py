@@ -44,17 +44,20 @@ class Cell(msgspec.Struct, kw_only=True):
 def plan(*, full: bool) -> list[tuple[Scenario, tuple[Method, ...]]]:
     """Return what is run, the most telling first."""
     if not full:
-        return [(one, (*cells.rivals(4.0)[1:5], *cells.ours())) for one in cells.QUICK]
-    found = []
-    for one in (*cells.GRID, *cells.MORE):
-        slow = max(one.workers.slowdown)
-        found.append((one, (*cells.rivals(slow), *cells.ours())))
-    both = (*cells.rivals(4.0), *cells.skewed(4.0), *cells.ours())
-    found += [(one, both) for one in cells.SKEWED]
-    for one in cells.COMPRESSED:
-        renamed = msgspec.structs.replace(one, name=f"{one.name}-topk")
-        found.append((renamed, (*cells.rivals(4.0)[1:2], *cells.compressed(4.0))))
-    return found
+        few = (*cells.rivals(4.0)[4:7], *cells.ours(), *cells.parts()[:1])
+        return [(one, few) for one in cells.QUICK]
+    slows = [max(one.workers.slowdown) for one in (*cells.GRID, *cells.MORE)]
+    topk = [msgspec.structs.replace(one, name=f"{one.name}-topk") for one in cells.COMPRESSED]
+    mine, theirs, parts = cells.ours(), cells.rivals(4.0), cells.parts()
+    return [
+        *((one, (*parts, *cells.borrowed())) for one in cells.QUICK),
+        *((one, (*cells.compressed(4.0), *theirs[1:2])) for one in topk),
+        *((one, (*mine, *parts, *theirs, *cells.skewed(4.0))) for one in cells.SKEWED),
+        *(
+            (one, (*mine, *cells.rivals(slow)[:-1]))
+            for one, slow in zip((*cells.GRID, *cells.MORE), slows, strict=True)
+        ),
+    ]
 
 
 async def measure(
