@@ -43,21 +43,25 @@ class Cell(msgspec.Struct, kw_only=True):
 
 def plan(*, full: bool) -> list[tuple[Scenario, tuple[Method, ...]]]:
     """Return what is run, the most telling first."""
+    wide = cells.WIDE
+    mine, parts = cells.ours(wide), cells.parts(wide)
+    theirs = cells.rivals(4.0, wide)
     if not full:
-        few = (*cells.rivals(4.0)[4:7], *cells.ours(), *cells.parts()[:1])
-        return [(one, few) for one in cells.QUICK]
-    slows = [max(one.workers.slowdown) for one in (*cells.GRID, *cells.MORE)]
+        return [(one, (*theirs[4:7], *mine, *parts[:1])) for one in cells.QUICK]
     topk = [msgspec.structs.replace(one, name=f"{one.name}-topk") for one in cells.COMPRESSED]
-    mine, theirs, parts = cells.ours(), cells.rivals(4.0), cells.parts()
+    whole = (*mine, *theirs, *parts)
     return [
-        *((one, (*parts, *cells.borrowed())) for one in cells.QUICK),
-        *((one, (*cells.compressed(4.0), *theirs[1:2])) for one in topk),
-        *((one, (*mine, *parts, *theirs, *cells.skewed(4.0))) for one in cells.SKEWED),
-        *(
-            (one, (*mine, *cells.rivals(slow)[:-1]))
-            for one, slow in zip((*cells.GRID, *cells.MORE), slows, strict=True)
-        ),
+        *((one, (*whole, *cells.borrowed())) for one in cells.QUICK),
+        *((one, (*cells.compressed(4.0), theirs[1])) for one in topk),
+        *((one, (*whole, *cells.skewed(4.0, wide))) for one in cells.SKEWED),
+        *((one, _shorter(one)) for one in (*cells.GRID, *cells.MORE) if one not in cells.QUICK),
     ]
+
+
+# Streaming DiLoCo is for windows of hundreds of steps: it was never near the others.
+def _shorter(scenario: Scenario) -> tuple[Method, ...]:
+    lrs, slow = cells.lrs_of(scenario), max(scenario.workers.slowdown)
+    return (*cells.ours(lrs), *cells.rivals(slow, lrs)[:-1])
 
 
 async def measure(
