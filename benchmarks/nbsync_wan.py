@@ -71,11 +71,11 @@ async def measure(
     tuned = known.get(method.label) or await tune(fleet, cell.scenario, method, cells.TUNING_SEEDS)
     cell.tuned[method.label] = tuned
     jobs = [Job(scenario=cell.scenario, method=tuned.method, seed=seed) for seed in seeds]
-    cell.records[method.label] = [_bare(record) for record in await fleet.run_all(jobs)]
+    cell.records[method.label] = [bare(record) for record in await fleet.run_all(jobs)]
 
 
-# Lanes and single evaluations would be most of a file of hundreds of runs: the best and the last one are kept.
-def _bare(record: Record) -> Record:
+def bare(record: Record) -> Record:
+    """Return a record for a file of hundreds: no lanes, one link, and of all evaluations the best and the last one."""
     workers = tuple(msgspec.structs.replace(worker, lanes=()) for worker in record.workers)
     best = max(record.points, key=lambda point: point.accuracy, default=None)
     points = tuple(point for point in record.points if point in (best, record.points[-1]))
