@@ -10,7 +10,13 @@ from aiops.codec.base import Codec
 from aiops.errors import ConnectionLost, NotMember, Refused
 from aiops.server.members import Member, Taken
 from aiops.server.peer import Peer, Reply
-from aiops.server.reply import add_change, add_values
+from aiops.server.reply import (
+    add_change,
+    add_newest_change,
+    add_values,
+    change_of,
+    model_of,
+)
 from aiops.server.store import Store
 from aiops.server.told import policy_of
 from aiops.transport.base import Outgoing
@@ -82,7 +88,7 @@ class Tentative:
             if self._down is None:
                 add_values(reply, store.lend(key), key, peer.session, request, version)
             else:
-                store.add_change(reply, key, peer.session, request, version)
+                add_newest_change(reply, store, key, peer.session, request, version)
 
         for key in [key for shard in store.shards for key in shard.keys if key not in self._keys]:
             if not peer.connection.closed:
@@ -149,9 +155,9 @@ def send_model(
     model = _model(service, worker, version, taken, changed=changed, keys=keys)
     head = peer.session.send(Kind.MODEL, model, request=request)
     if changed:
-        reply = service.store.change(peer.session, request, version)
+        reply = change_of(service.store, peer.session, request, version)
     else:
-        reply = service.store.model(peer.session, request, version, keys)
+        reply = model_of(service.store, peer.session, request, version, keys)
     reply.frames.insert(0, (head, ()))
     handed(service.store, peer, version, answer=taken is not None)
     peer.queue(reply)

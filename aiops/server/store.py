@@ -15,14 +15,11 @@ from aiops.errors import NotFinite, Refused, UnknownKey
 from aiops.merge.base import Rules, Selection
 from aiops.policy.base import Place
 from aiops.server.history import History
-from aiops.server.peer import Reply
-from aiops.server.reply import add_change, add_values
 from aiops.server.ruled import RuledShard
 from aiops.server.ruled_job import RuledJob
 from aiops.server.shard import Draft, MergeJob, Origin, Part, Shard
 from aiops.server.table import build_table
 from aiops.types import Key, ShardId, TensorSpec, Version, WorkerId
-from aiops.wire.session import Session
 from aiops.wire.table import Table
 
 if TYPE_CHECKING:
@@ -49,7 +46,7 @@ class Store:
         table: The agreed key table; None until the tensors are known.
         shards: The partitions; empty until there is a table.
         seeded: Whether there are parameters.
-        down: How :meth:`change` is coded, which there is besides the model once a round is closed; None for none.
+        down: How what a round changes is coded, which there is besides the model once one is closed; None for none.
         changed: Whether there is such a change of the newest version.
         history: Snapshots that somebody may still push from; None where no rule looks at them.
         closed: Whether they are gone again.
@@ -162,39 +159,6 @@ class Store:
         if self.table is None or not self.seeded:
             raise UnknownKey("the server has no parameters yet: call init first")
         return self.table
-
-    def model(
-        self, session: Session, request: int, version: Version, keys: range | None = None
-    ) -> Reply:
-        """Return the TENSOR frames of the published snapshot, one per key (all unless given), its blocks on loan."""
-        reply = Reply([])
-        for shard in self.shards:
-            for key in shard.keys:
-                if keys is None or key in keys:
-                    add_values(reply, shard.lend(key), key, session, request, version)
-        return reply
-
-    def change(self, session: Session, request: int, version: Version) -> Reply:
-        """Return the TENSOR frames of what the newest round has changed; of running statistics, the values."""
-        reply = Reply([])
-        for shard in self.shards:
-            for key in shard.keys:
-                self.add_change(reply, key, session, request, version)
-        return reply
-
-    def add_change(
-        self, reply: Reply, key: Key, session: Session, request: int, version: Version
-    ) -> None:
-        """Add what the newest round has changed in a bucket to a reply; of running statistics, the values."""
-        bucket = self.require().buckets[key]
-        shard = self.shards[bucket.shard]
-        if bucket.averaged:
-            add_values(reply, shard.lend(key), key, session, request, version)
-            return
-        assert isinstance(shard, RuledShard)
-        assert shard.downlink is not None
-        payload = shard.downlink.payload(key)
-        add_change(reply, payload, shard.downlink.codec, key, session, request, version)
 
     def vector(self) -> NDArray[np.float32]:
         """Return a copy of all parameters as one flat vector."""

@@ -8,6 +8,7 @@ from aiops.codec.dense import dense
 from aiops.codec.topk import topk
 from aiops.errors import NotFinite, UnknownKey
 from aiops.policy.place import by_bytes
+from aiops.server.reply import model_of
 from aiops.server.shard import Part
 from aiops.server.store import Store
 from aiops.types import TensorSpec
@@ -108,7 +109,7 @@ def test_a_lent_snapshot_lives_on_unchanged_while_versions_pass(store, pool):
     greet(server, worker)
     old = store.vector()
     before = pool.outstanding
-    reply = store.model(server, request=1, version=0)
+    reply = model_of(store, server, request=1, version=0)
     assert [len(views[0]) for _, views in reply.frames] == [32, 32, 32]
     for _ in range(3):
         assert merge(store, [parts(store, np.ones(24, np.float32))], [1.0]) is None
