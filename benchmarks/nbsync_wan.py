@@ -49,10 +49,10 @@ def plan(*, full: bool) -> list[tuple[Scenario, tuple[Method, ...]]]:
     if not full:
         return [(one, (*theirs[4:7], *mine, *parts[:1])) for one in cells.QUICK]
     topk = [msgspec.structs.replace(one, name=f"{one.name}-topk") for one in cells.COMPRESSED]
-    whole, topk_too = (*mine, *theirs, *parts), cells.compressed(4.0)[2]
+    whole, topk_too = (*mine, *theirs, *parts), cells.compressed()[2]
     return [
         *((one, (*whole, *cells.borrowed())) for one in cells.QUICK),
-        *((one, (*cells.compressed(4.0), theirs[1])) for one in topk),
+        *((one, (*cells.compressed(), theirs[1])) for one in topk),
         *((one, (*whole, *cells.skewed(4.0, wide), topk_too)) for one in cells.SKEWED),
         *((one, _shorter(one)) for one in (*cells.GRID, *cells.MORE) if one not in cells.QUICK),
     ]
