@@ -31,7 +31,7 @@ def cell(
     rtt_ms: float = 50.0,
     count: int = 6,
     model: str = "mlp",
-    budget_s: float = 80.0,
+    budget_s: float = 60.0,
     congestion: str = "bbr",
     loss: float = 0.0,
 ) -> Scenario:
@@ -44,7 +44,7 @@ def cell(
         rtt_ms: Round trip.
         count: Workers.
         model: "mlp" or "cnn".
-        budget_s: Longest run: about five times what the best methods take.
+        budget_s: Longest run: about four times what the best methods take.
         congestion: TCP congestion control, in the real lab.
         loss: Share of packets lost, in the real lab.
     """
