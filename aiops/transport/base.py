@@ -22,7 +22,10 @@ class Receiver(Protocol):
     """The owner of a connection, as the connection sees it. Called on the loop; must not block."""
 
     def place(self, header: Header) -> Landing | None:
-        """Choose the memory of a bulk payload; see :data:`aiops.wire.reader.Place`."""
+        """Choose the memory of a bulk payload; see :data:`aiops.wire.reader.Place`.
+
+        :data:`aiops.wire.reader.HOLD` pauses the connection; ``resume_reading`` has the same asked again.
+        """
 
     def frame_received(self, frame: Frame) -> None:
         """Take a frame and its loan; a ProtocolError raised here ends the connection with it.

@@ -106,6 +106,7 @@ class TcpConnection(LanedConnection, asyncio.BufferedProtocol):
     def resume_reading(self) -> None:
         """Take bytes from the peer again."""
         self._asked_to_pause = False
+        self._look_again()
         self._read_or_not()
         self._hand_over()
 

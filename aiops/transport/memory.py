@@ -81,6 +81,7 @@ class MemoryConnection(StreamConnection):
     def resume_reading(self) -> None:
         """Take bytes from the peer again."""
         self._reading = True
+        self._look_again()
         self._twin._schedule()
         self._twin._maybe_resume()
 
@@ -141,39 +142,53 @@ class MemoryConnection(StreamConnection):
         twin = self._twin
         if twin.closed:
             self._wire.clear()
+            self._hear_of_end()
         while self._wire and twin._reading and self._wire[0][0] <= self._loop.time():
-            _, piece = self._wire.popleft()
+            due, piece = self._wire.popleft()
             if piece is None:
                 ended = "aborted" if self._aborted else "closed"
                 twin._lost(ConnectionLost(f"{twin.peer} {ended} the connection {twin._where()}"))
                 return
-            self._undelivered -= len(piece)
-            if not self._carry(piece):
+            n = self._carry(piece)
+            if n is None:
                 return
+            self._undelivered -= n
+            if n < len(piece):
+                self._wire.appendleft((due, piece[n:]))
         self._maybe_resume()
         self._schedule()
 
-    # Hand a piece to the other end; says whether the connection outlives it.
-    def _carry(self, piece: bytes | memoryview) -> bool:
+    # What reaches an end that is gone comes back as a reset, which one hears of that does not read, too.
+    def _hear_of_end(self) -> None:
+        if not (self.closed or self._reading):
+            lost = ConnectionLost(f"{self.peer} is gone {self._where()}")
+            self._loop.call_later(self._twin._link.draw_s(), self._lost, lost)
+
+    # Hand a piece to the other end; returns how much of it that takes, or None where the connection is cut.
+    def _carry(self, piece: bytes | memoryview) -> int | None:
         twin, left = self._twin, self._link.cut_after
-        twin._feed(memoryview(piece)[:left])
+        n = twin._feed(memoryview(piece)[:left])
         if left is None:
-            return True
-        if left > len(piece):
-            self._link.cut_after = left - len(piece)
-            return True
+            return n
+        if left > n:
+            self._link.cut_after = left - n
+            return n
         self._link.cut_after = None
         self._lost(ConnectionLost(f"connection to {self.peer} was cut"))
         twin._lost(ConnectionLost(f"connection to {twin.peer} was cut {twin._where()}"))
-        return False
+        return None
 
-    def _feed(self, data: memoryview) -> None:
-        while data and not self.closed:
+    # Take bytes in, and say how many; all but what comes after the receiver has no memory. What is for an end that is
+    # closed is taken by nobody.
+    def _feed(self, data: memoryview) -> int:
+        at = 0
+        while at < len(data) and not (self.closed or self._reader.held):
             room = self._reader.get_buffer(-1)
-            n = min(len(room), len(data))
-            room[:n] = data[:n]
+            n = min(len(room), len(data) - at)
+            room[:n] = data[at : at + n]
             self._filled(n)
-            data = data[n:]
+            at += n
+        return len(data) if self.closed else at
 
     def _shut(self, *, gently: bool) -> None:
         if not gently:

@@ -81,6 +81,7 @@ class ShmConnection(LanedConnection):
     def resume_reading(self) -> None:
         """Take bytes from the peer again."""
         self._asked_to_pause = False
+        self._look_again()
         self._read_or_not()
         # What has been heard of before rings no bell.
         self._loop.call_soon(self._take_in)

@@ -130,6 +130,10 @@ class StreamConnection:
         self._parting = False
         self._shut(gently=False)
 
+    def pause_reading(self) -> None:
+        """Stop taking bytes from the peer; see the protocol."""
+        raise NotImplementedError
+
     def _write(self, data: bytes | memoryview) -> None:
         raise NotImplementedError
 
@@ -153,10 +157,19 @@ class StreamConnection:
         self._pump()
 
     def _filled(self, n: int) -> None:
-        if self.closed:
-            return
-        self._heard(n)
+        if not self.closed:
+            self._heard(n)
+            self._parse(n)
+
+    def _parse(self, n: int) -> None:
         self._dispatch(self._reader.buffer_updated(n))
+        if self._reader.held and not self.closed:
+            self.pause_reading()
+
+    # Ask the receiver again for memory that it did not have; a subclass does before it reads on.
+    def _look_again(self) -> None:
+        if self._reader.held and not self.closed:
+            self._parse(0)
 
     def _heard(self, n: int) -> None:
         self._received_bytes += n
@@ -266,25 +279,20 @@ class StreamConnection:
                 self._waiter = None
         self._check()
 
-    # An idle timeout after some wait began, which may have ended by now.
+    # An idle timeout after some wait began, which may have ended by now: end the connection if in all of it not a byte
+    # of what was waiting has gone.
     def _look_after(self) -> None:
         self._watchdog = None
         if self._waiter is None or self.closed:
             return
         if self._loop.time() >= self._since + self._idle_timeout_s:
-            self._give_up(self._before)
+            if self._paused and self._backlog() >= self._before:
+                idle_s, came = self._idle_timeout_s, self.received_bytes
+                return self.abort(
+                    DeadlineExceeded("sending", peer=self.peer, waited_s=idle_s, moved_bytes=came)
+                )
             self._since, self._before = self._loop.time(), self._backlog()
         self._arm()
 
     def _arm(self) -> None:
-        if not self.closed:
-            due = self._since + self._idle_timeout_s
-            self._watchdog = self._loop.call_at(due, self._look_after)
-
-    # End the connection if an idle timeout went by and not a byte of what was waiting has gone.
-    def _give_up(self, before: int) -> None:
-        if self._paused and not self.closed and self._backlog() >= before:
-            idle_s, came = self._idle_timeout_s, self.received_bytes
-            self.abort(
-                DeadlineExceeded("sending", peer=self.peer, waited_s=idle_s, moved_bytes=came)
-            )
+        self._watchdog = self._loop.call_at(self._since + self._idle_timeout_s, self._look_after)

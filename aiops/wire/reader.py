@@ -97,8 +97,14 @@ def aligned(start: int, end: int) -> int:
     return start + odd if odd and end - start >= LEAST_ALIGNED_BYTES else end
 
 
+# What an owner says who has no memory for a payload now, but will.
+HOLD = Landing(NOTHING)
+
 Place: TypeAlias = Callable[[Header], "Landing | None"]
-"""Chooses the memory of a bulk payload; None has the payload read and dropped, at no memory at all."""
+"""Chooses the memory of a bulk payload; None has the payload read and dropped, at no memory at all.
+
+With :data:`HOLD` the stream stops before the payload: no more bytes may be read, until the same is asked again.
+"""
 
 
 class FrameReader:
@@ -108,6 +114,9 @@ class FrameReader:
         place: Asked for the memory of every TENSOR, INIT and TABLE payload once the size has passed the limits. It
             may raise RemoteProtocolError to end the stream before memory is taken.
         max_frame_bytes: Largest payload accepted.
+
+    Attributes:
+        held: Whether the owner has no memory for the payload that is next. ``buffer_updated(0)`` asks again.
     """
 
     __slots__ = (
@@ -119,12 +128,14 @@ class FrameReader:
         "_max",
         "_place",
         "_stage",
+        "held",
     )
 
     def __init__(self, place: Place, *, max_frame_bytes: int) -> None:
         self._place = place
         self._max = max_frame_bytes
         self._closed = False
+        self.held = False
         self._stage = memoryview(bytearray(STAGE_BYTES))
         self._end = 0
         # The bulk frame that is being received, and how many bytes of its payload are missing.
@@ -133,7 +144,7 @@ class FrameReader:
         self._left = 0
 
     def get_buffer(self, hint: int) -> memoryview:
-        """Return writable memory for the next bytes; never empty."""
+        """Return writable memory for the next bytes; never empty, except while it is held."""
         if self._landing is not None:
             return self._landing.room()
         return self._stage[self._end :]
@@ -158,7 +169,7 @@ class FrameReader:
             yield from self.landed(n)
             return
         stage, end = self._stage, self._end + n
-        self._end = end
+        self._end, self.held = end, False
         start = 0
         while start < end and not self._closed:
             if self._header is None:
@@ -175,7 +186,11 @@ class FrameReader:
                     start = body + header.size
                     yield Frame(header, memoryview(bytes(stage[body:start])), None)
                     continue
-                self._landing = self._place(header)
+                landing = self._place(header)
+                if landing is HOLD:
+                    self.held = True
+                    break
+                self._landing = landing
                 self._header, self._left, start = header, header.size, body
             start = self._unstage(start)
             if self._left:
