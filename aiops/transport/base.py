@@ -38,7 +38,14 @@ class Receiver(Protocol):
 
 
 class Connection(Protocol):
-    """A live link to one peer."""
+    """A live link to one peer.
+
+    Attributes:
+        patient: Whether a send waits as long as bytes come in, though the peer takes none: a worker's for a server
+            that has no room for its push and says that it is alive. False at first.
+    """
+
+    patient: bool
 
     @property
     def peer(self) -> str:
@@ -70,7 +77,8 @@ class Connection(Protocol):
         Raises:
             ConnectionLost: The connection ended first.
             ProtocolError: The connection ended because the peer does not speak our protocol.
-            DeadlineExceeded: The peer took no byte for the idle timeout; the connection is aborted.
+            DeadlineExceeded: The peer took no byte for the idle timeout, nor sent one if this is ``patient``; the
+                connection is aborted.
         """
 
     def send_now(self, frames: Sequence[Outgoing]) -> bool:

@@ -37,6 +37,7 @@ class StreamConnection:
     def __init__(self, receiver: Receiver, *, max_frame_bytes: int, idle_timeout_s: float) -> None:
         self.peer = "unknown peer"
         self.closed = False
+        self.patient = False
         self.sent_bytes = 0
         self._received_bytes = 0
         self._loop = asyncio.get_running_loop()
@@ -286,7 +287,8 @@ class StreamConnection:
         if self._waiter is None or self.closed:
             return
         if self._loop.time() >= self._since + self._idle_timeout_s:
-            if self._paused and self._backlog() >= self._before:
+            alive = self.patient and self.last_heard > self._since
+            if self._paused and not alive and self._backlog() >= self._before:
                 idle_s, came = self._idle_timeout_s, self.received_bytes
                 return self.abort(
                     DeadlineExceeded("sending", peer=self.peer, waited_s=idle_s, moved_bytes=came)

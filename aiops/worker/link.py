@@ -218,6 +218,8 @@ class Link:
         connection = await self._dial(make, idle_timeout_s=idle_s)
         assert line is not None
         line.connection = connection
+        # Of a server that has no room for a push yet nothing but signs of life is to be had.
+        connection.patient = True
         try:
             timeout_s = min(GREETING_S, max(0.0, self._left_s()))
             self.welcome = await line.greet(self._identity, timeout_s=timeout_s)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aiops.errors import ConnectionLost
+from aiops.errors import ConnectionLost, DeadlineExceeded
 from aiops.transport.segment import SEGMENT_BYTES, STAGED_BYTES
 from aiops.wire.frame import Kind
 from aiops.wire.reader import HOLD, STAGE_BYTES
@@ -110,3 +110,33 @@ async def test_a_connection_that_ends_while_it_holds_a_payload_up_asks_no_more(g
         far.connection.resume_reading()
         await far.inbox.lost()
         assert far.inbox.placed == []
+
+
+async def test_a_patient_sender_waits_as_long_as_the_peer_says_something(ground):
+    async with ground.pair(idle_s=0.5) as (near, far):
+        near.connection.patient = True
+        holding = Holding(far)
+        sending = asyncio.create_task(near.connection.send([bulk(1, 32)]))
+        await until(lambda: holding.held)
+        for number in range(12):
+            far.connection.post(ping(number))
+            await asyncio.sleep(0.1)
+        assert not sending.done()
+        await holding.go(1)
+        await sending
+
+
+@pytest.mark.parametrize("patient", [True, False])
+async def test_a_sender_gives_a_peer_up_that_says_nothing_or_whom_it_has_no_patience_with(
+    ground, patient
+):
+    async with ground.pair(idle_s=0.2) as (near, far):
+        near.connection.patient = patient
+        holding = Holding(far)
+        sending = asyncio.create_task(near.connection.send([bulk(1, 32)]))
+        await until(lambda: holding.held)
+        while not (patient or sending.done()):
+            far.connection.post(ping(1))
+            await asyncio.sleep(0.05)
+        with pytest.raises(DeadlineExceeded, match=r"no progress for 0\.2 s"):
+            await sending
