@@ -117,6 +117,7 @@ class Push(Message, frozen=True):
     ``holds`` is the newest version that the worker has a copy of, so that the answer may say what has changed since.
     ``n_data`` is how many training samples the worker has at all, 0 where it does not say.
     A push of a ``fragment`` has that fragment's keys alone, and so has the model that answers it.
+    ``payload_bytes`` is what all of its TENSOR frames carry together, 0 where it does not say.
     """
 
     sequence: Count
@@ -132,6 +133,7 @@ class Push(Message, frozen=True):
     holds: Count | None = None
     n_data: Count = 0
     fragment: Count | None = None
+    payload_bytes: Count = 0
 
 
 class Pull(Message, frozen=True):

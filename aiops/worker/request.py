@@ -105,13 +105,14 @@ class PushRequest(PullRequest):
     ) -> None:
         landing = out if message.want else np.empty(0, np.float32)
         super().__init__(table, landing, ticket=ticket, mirror=mirror)
-        self.message = message
+        size = sum([array.nbytes for arrays in payload for array in arrays])
+        self.message = msgspec.structs.replace(message, payload_bytes=size)
         self._codec, self._plain = codec, plain or codec
         self._first = first
         # What a key of the table is called on the wire, less itself.
         self._offset = 0
         self._payload = payload
-        self.ticket.bytes = sum([array.nbytes for arrays in payload for array in arrays])
+        self.ticket.bytes = size
 
     def frames(self, session: Session, number: int) -> list[Outgoing]:
         """Return the PUSH frame and one TENSOR frame per key."""

@@ -5,6 +5,7 @@ import pytest
 
 from aiops.codec.dense import dense
 from aiops.codec.topk import topk
+from aiops.config import parse_codec
 from aiops.errors import (
     REFUSALS,
     NotFinite,
@@ -91,6 +92,13 @@ async def test_a_push_is_its_message_and_one_tensor_a_bucket(session):
     assert message(frames[0]) == request.message
     assert b"".join(view for _, views in frames[1:] for view in views) == FLAT.tobytes()
     assert request.ticket.bytes == 16
+
+
+@pytest.mark.parametrize("codec", [dense(), topk(0.5), parse_codec("topk_int8:0.5")])
+async def test_a_push_says_how_many_bytes_its_tensors_have_together(session, codec):
+    frames = push_of(1, codec=codec).frames(session, 1)
+    told = message(frames[0]).payload_bytes
+    assert told == sum(h.size for h in headers(frames)[1:]) > 0
 
 
 async def test_a_push_is_sent_from_the_callers_memory_and_again_if_need_be(session):
