@@ -95,6 +95,11 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
     type=click.Choice(get_args(FoldName)),
     help="Add a bulk round's pushes when it closes, or each as it comes, which needs no memory per worker.",
 )
+@click.option(
+    "--landing-bytes",
+    type=int,
+    help="Most bytes of pushes on their way in at once, the others wait; needs --fold arrival.",
+)
 @click.option("--server-lr", type=float, help="What a merged update is multiplied by.")
 @click.option(
     "--aggregation", help="What a round's pushes come to: mean, median, trimmed_mean:0.1, krum:1,2."

@@ -44,6 +44,9 @@ def status(
             f"worker    {member['worker']}{name}: {member['merged']} pushes merged, "
             f"{member['clock']} local steps{state}"
         )
+    if "landing" in report:
+        now, most, waiting = (report["landing"][k] for k in ("bytes", "limit_bytes", "waiting"))
+        click.echo(f"landing   {now} of {most} bytes, {waiting} pushes wait")
     for name, count in report["counters"].items():
         click.echo(f"count     {name}: {count}")
 

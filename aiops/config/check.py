@@ -65,9 +65,7 @@ def check(config: ServerConfig) -> None:
     )
     if config.down.wire_id != DENSE:
         combination.check_down(config.sync, config.down.name)
-    if config.fold == "arrival":
-        combination.check_fold(config.sync, config.weights)
-        check_folded(config.aggregation)
+    _check_fold(config)
     if config.fragments:
         _check_fragments(config)
     if config.drift != "off":
@@ -95,6 +93,18 @@ def _check_auto(config: ServerConfig) -> None:
         proximal=config.proximal,
     )
     check_auto_rules(config.aggregation, config.optimizer)
+
+
+def _check_fold(config: ServerConfig) -> None:
+    if config.fold == "arrival":
+        combination.check_fold(config.sync, config.weights)
+        check_folded(config.aggregation)
+    elif config.landing_bytes is not None:
+        raise ConfigError(
+            f"landing_bytes is {config.landing_bytes}, which makes pushes wait until others are added up, and with "
+            "fold 'ordered' each is held until its round closes, maybe for those that wait: use sync bulk, fold "
+            "'arrival' and no stream_bytes, or leave landing_bytes out"
+        )
 
 
 def _check_streamed_whole(config: ServerConfig) -> None:

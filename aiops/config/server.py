@@ -62,7 +62,11 @@ class ServerConfig:
         fold: When the pushes of a bulk round are added up. "ordered": when it closes, in worker order, so that the
             result is the same bit for bit whoever was first; until then each is held, a model's size per worker.
             "arrival": each when it has come, in that order, and its memory is given back, so that what a server
-            holds does not depend on the number of its workers (but for what is on its way in).
+            holds does not depend on the number of its workers, but for what is on its way in.
+        landing_bytes: With fold "arrival", the most payload of pushes that may be on its way in at once, >= 1. Each
+            takes room for all of it when it is announced, until it is added up, and who finds too little waits in line,
+            first come, first served: it is not read, and not given up meanwhile. A push that is larger than all of it
+            lands alone. None is no limit: room for every worker that pushes at the same time.
         stream_bytes: Chunk streaming, under bulk sync: buckets are at most so large, a multiple of 4, and each is
             merged and sent back as soon as every worker's part of it is here, while the next ones are on their way up.
             A sync then takes as long as the slower direction and one bucket. None waits for whole pushes.
@@ -96,6 +100,7 @@ class ServerConfig:
     down: Codec = field(default_factory=dense)
     compensation: Compensation | None = None
     fold: FoldName = "ordered"
+    landing_bytes: int | None = None
     stream_bytes: int | None = None
     auto: bool = False
 

@@ -45,6 +45,7 @@ class ServerSpec(TypedDict, total=False):
     down: str | Codec
     compensation: str | Compensation | None
     fold: FoldName
+    landing_bytes: int | None
     stream_bytes: int | None
     auto: bool
 

@@ -17,6 +17,7 @@ LEAST = {
     "max_members": 1,
     "max_frame_bytes": SMALLEST_FRAME_BYTES,
     "stream_bytes": 4,
+    "landing_bytes": 1,
 }
 
 
@@ -24,7 +25,7 @@ def check_sizes(sizes: Mapping[str, object]) -> None:
     """Refuse what is no size or count, or too small, or smaller than another one allows.
 
     Args:
-        sizes: The values of :data:`LEAST` by name; ``stream_bytes`` may be missing.
+        sizes: The values of :data:`LEAST` by name; ``stream_bytes`` and ``landing_bytes`` may be missing.
 
     Raises:
         ConfigError: One of them is wrong.

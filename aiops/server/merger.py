@@ -88,6 +88,7 @@ class Merger:
         assert peer.member is not None
         member = peer.member
         push = AdmittedPush(member, peer, event)
+        self._service.landings.whole(push.origin)
         sequence = push.message.sequence
         waiting = self._pending.get(member.life)
         answered = sequence in member.outcomes or member.is_old(sequence)
@@ -162,7 +163,13 @@ class Merger:
             self._held_back.append(push)
             return
         self._service.counters["pushes"] += 1
-        self._act(self._service.engine.handle(pushed(member.worker, push, push.message), now))
+        actions = self._service.engine.handle(pushed(member.worker, push, push.message), now)
+        self._act(actions)
+        if self._service.engine.fold and not any(
+            isinstance(action, Fold) and action.handle is push for action in actions
+        ):
+            # It is held for a round to come, or never: those who wait may be all that the open one waits for.
+            self._service.landings.done(push.origin)
 
     # A push whose values are lost: a worker sends on its next connection what was not answered on this one.
     def _ask_again(self, push: AdmittedPush) -> None:
@@ -231,6 +238,7 @@ class Merger:
         self._arrivals.gone(push)
         self._service.store.unclaim(push)
         push.release()
+        self._service.landings.done(push.origin)
 
     def release_held_back(self) -> None:
         """Go on with the pushes that waited for a round which is closed, or will be another one."""

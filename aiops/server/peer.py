@@ -52,7 +52,10 @@ class Owner(Protocol):
         """The agreed key table."""
 
     def land(self, peer: Peer, header: Header, message: Push) -> Landing | None:
-        """Choose where a bucket of a push goes; None leaves it to the peer, MemoryError ends its connection."""
+        """Choose where a bucket of a push goes; None leaves it to the peer, HOLD has it wait.
+
+        MemoryError and RemoteProtocolError end its connection.
+        """
 
     def dispatch(self, peer: Peer, event: Event) -> None:
         """Act on a whole message."""
@@ -111,7 +114,7 @@ class Peer:
         if isinstance(announced, Push):
             try:
                 landing = self._owner.land(self, header, announced)
-            except MemoryError:
+            except (MemoryError, ProtocolError):
                 # It ends this connection, as it does where a block is taken below.
                 raise
             except Exception as error:

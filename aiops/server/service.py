@@ -25,6 +25,7 @@ from aiops.server.autopilot import Autopilot
 from aiops.server.event import Event as EngineEvent
 from aiops.server.event import Left
 from aiops.server.handshake import HANDSHAKE_S, Handshake
+from aiops.server.landing import Landings
 from aiops.server.members import Member, Members
 from aiops.server.merger import Merger
 from aiops.server.peer import Peer
@@ -37,7 +38,7 @@ from aiops.transport.lane import Lane
 from aiops.types import Key, TensorSpec
 from aiops.wire.frame import Header, Kind
 from aiops.wire.message import Ping, Push, Report
-from aiops.wire.reader import Landing
+from aiops.wire.reader import HOLD, Landing
 from aiops.wire.session import Event
 from aiops.wire.table import Table
 
@@ -67,6 +68,7 @@ class Service:
         peers: The open connections.
         ready: Set once the service runs.
         autopilot: What turns improvements on by itself; None where nothing does.
+        landings: How much may be on its way in.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class Service:
         self.peers: set[Peer] = set()
         self.ready = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self.landings = Landings(self)
         self._threads = Threads()
         self._arrivals = make_arrivals(self, codecs, lanes, self._threads)
         self._merger = Merger(self, codecs, self._arrivals, self._threads)
@@ -236,11 +239,14 @@ class Service:
             peer.member.last_heard = max(peer.member.last_heard, peer.connection.last_heard)
             log.info("worker %d is disconnected: %s", peer.member.worker, error or "closed")
         self._arrivals.lost(peer)
+        self.landings.lost(peer)
         self._merger.release_held_back()
         self._seeding.lost(peer)
 
     def land(self, peer: Peer, header: Header, message: Push) -> Landing | None:
-        """Choose where a bucket of a push goes; None leaves it to the peer."""
+        """Choose where a bucket of a push goes; None leaves it to the peer, HOLD has it wait."""
+        if not self.landings.may_land(peer, header, message):
+            return HOLD
         return self._arrivals.land(peer, header, message)
 
     def close(self, peer: Peer) -> None:

@@ -47,6 +47,7 @@ def status(service: Service, *, listed: int = MAX_LISTED) -> dict[str, object]:
             "outstanding_bytes": service.pool.outstanding_bytes,
             "peak_bytes": service.pool.peak_bytes,
         },
+        **service.landings.report(),
     }
 
 

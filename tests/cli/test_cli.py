@@ -47,6 +47,7 @@ def run(capsys, *arguments):
         (["serve", "--init", "/nowhere/x.safetensors"], "cannot read /nowhere/x.safetensors"),
         (["serve", "--config", "/nowhere/c.toml"], "cannot read /nowhere/c.toml"),
         (["serve", "--rounds", "0"], "rounds is 0, it must be >= 1"),
+        (["serve", "--landing-bytes", "9"], "use sync bulk, fold 'arrival' and no stream_bytes"),
         (["serve", "--lease-s", "1"], "heartbeat_s is 2, it must be less than half of lease_s"),
         (["serve", "--algorithm", "ssgd", "--merge", "carry"], "merge"),
         (["status", "http://x"], "scheme 'http' is unknown"),
@@ -105,6 +106,12 @@ def test_status_tells_people_and_programs(capsys, server):
     code, out, _ = run(capsys, "status", server.url, "--json")
     assert json.loads(out)["version"] == 0
     assert json.loads(out)["members"] == []
+
+
+def test_status_tells_how_much_may_be_on_its_way_in_and_how_much_is(capsys, serving):
+    server = serving(params={"a": np.zeros(4, np.float32)}, fold="arrival", landing_bytes=64)
+    _, out, _ = run(capsys, "status", server.url)
+    assert "landing   0 of 64 bytes, 0 pushes wait\n" in out
 
 
 def test_pull_writes_the_newest_parameters(capsys, server, tmp_path):

@@ -131,6 +131,19 @@ async def test_a_server_streams_chunks_of_the_size_it_is_told():
 
 
 @pytest.mark.timeout(60)
+async def test_a_server_lets_no_more_bytes_land_at_once_than_it_is_told():
+    arguments = ["serve", "--port", "0", "--fold", "arrival", "--landing-bytes", "320"]
+    async with Child("aiops", arguments, name="server") as server:
+        url = (await server.hear(20)).decode()
+        async with connect(url) as ps:
+            await ps.init({"w": np.zeros(80, np.float32)})
+            params = await ps.sync({"w": np.arange(80, dtype=np.float32)})
+            np.testing.assert_array_equal(params["w"], np.arange(80))
+            landing = (await ps.status())["landing"]
+            assert landing == {"bytes": 0, "peak_bytes": 320, "limit_bytes": 320, "waiting": 0}
+
+
+@pytest.mark.timeout(60)
 @pytest.mark.skipif(not AVAILABLE, reason="Linux only")
 @pytest.mark.parametrize(
     ("option", "kind"), [((), ShmConnection), (("--no-shared-memory",), TcpConnection)]

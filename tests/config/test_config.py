@@ -80,6 +80,10 @@ def test_every_preset_makes_a_server(name):
         ({"work": "fixed:10"}, {"work": fixed(10)}),
         ({"fold": "arrival"}, {"fold": "arrival"}),
         (
+            {"fold": "arrival", "landing_bytes": 1},
+            {"fold": "arrival", "landing_bytes": 1},
+        ),
+        (
             {"sync": "buffered:4,20", "max_members": 4},
             {"sync": buffered(4, 20), "max_members": 4},
         ),
@@ -229,6 +233,15 @@ def test_good_specs(spec, settings):
         ({"work": "fixed:1", "bootstrap": "authors"}, "bootstrap 'authors' is about the first"),
         ({"sync": "bulk:0"}, "merges no push that is 1 round old"),
         ({"fold": "arival"}, "unknown fold 'arival', known are ordered, arrival, did you mean"),
+        ({"fold": "arrival", "landing_bytes": 0}, "landing_bytes is 0, it must be a .* >= 1"),
+        ({"fold": "arrival", "landing_bytes": 1.5}, "landing_bytes is 1.5, it must be a whole"),
+        (
+            {"landing_bytes": 64},
+            "landing_bytes is 64, which makes .* with fold 'ordered' each is held .* fold 'arrival'",
+        ),
+        ({"landing_bytes": 64, "stream_bytes": 64}, "fold 'arrival' and no stream_bytes, or leave"),
+        ({"landing_bytes": 64, "auto": True}, "use sync bulk, fold 'arrival' and no stream_bytes"),
+        ({"landing_bytes": 64, "sync": "asynchronous"}, "use sync bulk, fold 'arrival' and no str"),
         ({"fold": "arrival", "sync": "ssp:3"}, "holds no round of all workers: use sync bulk, or"),
         (
             {"sync": "buffered:5", "max_members": 4},

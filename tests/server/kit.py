@@ -46,12 +46,14 @@ class Hand:
     Attributes:
         connection: The live link, to be cut or to post bytes on.
         session: The protocol state, which numbers requests.
+        pings: Signs of life that the server has sent.
         lost: Done when the connection is over.
     """
 
     def __init__(self):
         self.session = Session(Role.WORKER)
         self.events = asyncio.Queue()
+        self.pings = 0
         self.lost = asyncio.get_running_loop().create_future()
 
     # What the transport wants of a receiver.
@@ -62,7 +64,9 @@ class Hand:
 
     def frame_received(self, frame):
         event = self.session.receive(frame)
-        if event is not None:
+        if event is not None and event.kind is Kind.PING:
+            self.pings += 1
+        elif event is not None:
             self.events.put_nowait(event)
 
     def connection_lost(self, error):
@@ -121,6 +125,7 @@ class Hand:
         split=False,
         holds=None,
         fragment=None,
+        payload_bytes=0,
     ):
         """Send a push; ``parts`` are arrays (key = position) or dicts of key, data, codec, dtype."""
         number = self.session.next_request() if number is None else number
@@ -137,6 +142,7 @@ class Hand:
             sync_s=sync_s,
             holds=holds,
             fragment=fragment,
+            payload_bytes=payload_bytes,
         )
         head = self.session.send(Kind.PUSH, push, request=number)
         frames = [(head, ()), *self.tensors(number, parts)]
