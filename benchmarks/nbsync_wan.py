@@ -47,11 +47,11 @@ def plan(*, full: bool) -> list[tuple[Scenario, tuple[Method, ...]]]:
     mine, parts = cells.ours(wide), cells.parts(wide)
     theirs = cells.rivals(4.0, wide)
     if not full:
-        return [(one, (*theirs[4:7], *mine, *parts[:1])) for one in cells.QUICK]
+        return [(one, (*theirs[4:7], *parts[:1], *mine[1:])) for one in cells.QUICK]
     topk = [msgspec.structs.replace(one, name=f"{one.name}-topk") for one in cells.COMPRESSED]
     # The best of the others, and what the claim is over.
     best = (*theirs[4:7], theirs[1])
-    skewed = (*mine, *best, parts[-1], *cells.skewed(4.0, wide), cells.compressed()[2])
+    skewed = (*mine, *best, parts[-1], *cells.skewed(4.0, wide), *cells.compressed()[2:])
     return [
         *((one, (*mine, *theirs, *parts, *cells.borrowed())) for one in cells.QUICK),
         *((one, (*cells.compressed(), theirs[1])) for one in topk),

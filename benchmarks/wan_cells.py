@@ -97,7 +97,7 @@ CHUNK_BYTES = 16 * 1024
 # What several of our methods have in common: numbers that are tuned, and settings.
 LEAST = {"least": (1, 10, 20, 40)}
 FLOOR = {"floor": (8, 16, 32, 64)}
-OUTER = {"outer": ("nesterov:0.5,0.8", "nesterov:0.7,0.6", "nesterov:0.7,0.3", "sgd")}
+OUTER = {"outer": ("nesterov:0.5,0.8", "nesterov:0.7,0.6", "nesterov:0.3,0.9", "sgd")}
 PLAN = {"merge": "partial:0.5", "weights": "by_data", "work": "fill_the_sync:{floor}"}
 WHOLE = {**PLAN, "work": "fill_the_sync:8", "optimizer": "{outer}"}
 
@@ -206,6 +206,12 @@ def compressed() -> tuple[Method, ...]:
             label="esync topk",
             algorithm="esync",
             settings={"work": "esync:{tau}", **blocking},
+            grid=steps,
+        ),
+        Method(
+            label="diloco topk",
+            algorithm="diloco",
+            settings={"work": "fixed:{tau}", **topk},
             grid=steps,
         ),
         Method(
