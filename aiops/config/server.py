@@ -7,7 +7,7 @@ from typing import Any, Self, Unpack
 
 from aiops.codec.base import DENSE, Codec
 from aiops.codec.dense import dense
-from aiops.codec.topk import TopK
+from aiops.codec.topk_coded import topk_int8
 from aiops.config.check import check
 from aiops.config.spec import PARSERS, BootstrapName, DriftName, FoldName, ServerSpec
 from aiops.merge.aggregation import Mean, mean
@@ -15,7 +15,7 @@ from aiops.merge.base import Aggregation, Compensation, Rules, ServerOptimizer
 from aiops.merge.optimizer import Sgd, sgd
 from aiops.policy import combination
 from aiops.policy import table as policies
-from aiops.policy.auto import AUTO_CHUNKS, DENSITY, Automatic
+from aiops.policy.auto import AUTO_CHUNKS, DOWN_DENSITY, UP_DENSITY, Automatic
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
 from aiops.policy.dssp import DynamicStaleSynchronous
 from aiops.policy.sync import StaleSynchronous, bulk
@@ -128,9 +128,9 @@ class ServerConfig:
         return Automatic()
 
     @property
-    def topk(self) -> Codec | None:
-        """How updates travel both ways once ``auto`` finds the links slow; None without it."""
-        return TopK(DENSITY) if self.auto else None
+    def topk(self) -> tuple[Codec, Codec] | None:
+        """How updates travel up, and what rounds change down, once ``auto`` finds the links slow; None without it."""
+        return (topk_int8(UP_DENSITY), topk_int8(DOWN_DENSITY)) if self.auto else None
 
     @property
     def rules(self) -> Rules | None:

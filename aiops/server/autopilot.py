@@ -40,7 +40,7 @@ class Autopilot:
     Args:
         service: Whose rounds are measured.
         policy: What decides.
-        topk: How updates travel both ways where Top-k is on.
+        topk: How updates travel up, and what rounds change down, where Top-k is on.
 
     Attributes:
         choice: What is turned on in the open round.
@@ -49,14 +49,14 @@ class Autopilot:
         ratio: S/c at the newest version; 0 while it is not known.
     """
 
-    def __init__(self, service: Service, policy: AutoPolicy, topk: Codec) -> None:
+    def __init__(self, service: Service, policy: AutoPolicy, topk: tuple[Codec, Codec]) -> None:
         self.choice = Choice.PLAIN
         self.reason = ""
         self.cosine: float | None = None
         self.ratio = 0.0
         self._service = service
         self._policy = policy
-        self._topk = topk
+        self._up, self._down = topk
         self._coming: tuple[Version, Change] | None = None
         self._since, self._changes = Version(0), 0
         self._cosines: list[float] = []
@@ -76,7 +76,7 @@ class Autopilot:
         coming = self._coming
         choice = self.choice if coming is None or version < coming[0] else coming[1].choice
         if choice is Choice.TOPK:
-            return msgspec.structs.replace(policy, codec=self._topk.name, down=self._topk.name)
+            return msgspec.structs.replace(policy, codec=self._up.name, down=self._down.name)
         return msgspec.structs.replace(policy, drift="infer") if choice is Choice.DRIFT else policy
 
     def measured_bytes(self, pushes: Sequence[AdmittedPush]) -> int:
@@ -179,8 +179,9 @@ class Autopilot:
     @property
     def _share(self) -> float:
         sizes = [bucket.size for bucket in self._service.store.require().buckets]
-        coded = sum([self._topk.payload_bytes(size) for size in sizes])
-        return min(0.99, coded / max(1, 4 * sum(sizes)))
+        ways = (self._up, self._down)
+        coded = sum([way.payload_bytes(size) for way in ways for size in sizes])
+        return min(0.99, coded / max(1, 8 * sum(sizes)))
 
     def _go_over(self, change: Change, version: Version) -> None:
         service, choice = self._service, change.choice
@@ -188,7 +189,7 @@ class Autopilot:
         service.engine.weights = (
             self._policy.corrected(shares) if choice is Choice.DRIFT else shares
         )
-        service.store.turn_down(self._topk if choice is Choice.TOPK else None)
+        service.store.turn_down(self._down if choice is Choice.TOPK else None)
         self.choice, self.reason, self._since = choice, change.reason, version
         self._changes += 1
         self._settled_s = 0.0

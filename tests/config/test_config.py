@@ -12,6 +12,7 @@ from aiops.codec.dense import dense
 from aiops.codec.half import bf16, fp16
 from aiops.codec.int8 import int8
 from aiops.codec.topk import topk
+from aiops.codec.topk_coded import topk_int8
 from aiops.config import (
     CODEC,
     PRESETS,
@@ -369,7 +370,8 @@ def test_auto_fills_in_what_it_needs_and_streams_chunks_of_a_size_of_its_own():
     config = ServerConfig.parse(auto=True)
     assert config == ServerConfig.parse(**preset("nbsync-auto"))
     assert (config.work, config.merge, config.beta) == (fill_the_sync(8), "partial", 0.5)
-    assert (config.streams, config.chunks, config.topk) == (True, 16, topk(0.01))
+    assert (config.streams, config.chunks) == (True, 16)
+    assert config.topk == (topk_int8(0.05), topk_int8(0.1))
     assert ServerConfig.parse(auto=True, stream_bytes=4096).chunks == 0
     plain = ServerConfig()
     assert (plain.streams, plain.chunks, plain.topk) == (False, 0, None)
