@@ -170,6 +170,7 @@ def parts(lrs: Lrs) -> tuple[Method, ...]:
         _method("nbsync partial", "nbsync", lrs, FLOOR, **PLAN),
         _method("nbsync stream", "nbsync", lrs, FLOOR, **PLAN, **streamed),
         _method("nbsync outer", "nbsync", lrs, OUTER, **WHOLE),
+        _method("nbsync auto", "nbsync", lrs, FLOOR, **PLAN, auto=True),
         _method("nbsync stream drift", "nbsync", lrs, FLOOR, **drift, **streamed),
     )
 
