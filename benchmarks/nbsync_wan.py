@@ -95,7 +95,7 @@ def table(cell: Cell) -> Iterator[str]:
         f"  {'':<22}{'s to target':>22}{'best of ours is':>24}{'rounds':>8}{'steps':>8}"
         f"{'util':>6}{'MB':>8}{'best':>7}  tuned"
     )
-    for label, runs in records.items():
+    for label, runs in sorted(records.items(), key=lambda item: _time(summarize(dict([item]))[0])):
         one = summarize({label: runs})[0]
         ahead = speedup(runs, records[best]) if best is not None else None
         spent, ratio = _told(one.time_s, ".1f"), _told(ahead, ".2f", "x")
