@@ -138,7 +138,7 @@ class Server:
 
     async def version_after(self, version: int) -> int:
         """Wait until more than ``version`` rounds are closed; return how many are."""
-        return await self.service.version_after(version)
+        return await self.service.waiters.version_after(version)
 
     def status(self) -> dict[str, Any]:
         """Return the server's state as plain values."""

@@ -310,7 +310,7 @@ class Merger:
         if service.autopilot is not None:
             service.autopilot.published(Version(service.engine.version + 1))
         self.feed(Merged())
-        service.moved()
+        service.waiters.wake()
 
     async def _in_thread(self, shard: int, work: Callable[..., T], *args: object) -> T:
         return await self._threads.run(shard, work, *args)

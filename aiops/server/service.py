@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from aiops.buffers import BufferPool
 from aiops.codec.base import DENSE, Codec
 from aiops.config import ServerConfig
-from aiops.errors import AiopsError
 from aiops.policy.base import Place
 from aiops.server.advice import make_engine
 from aiops.server.answer import send_model
@@ -34,6 +33,7 @@ from aiops.server.status import report
 from aiops.server.store import Store
 from aiops.server.streaming import make_arrivals
 from aiops.server.threads import Threads
+from aiops.server.waiters import Waiters
 from aiops.transport.lane import Lane
 from aiops.types import Key, TensorSpec
 from aiops.wire.frame import Header, Kind
@@ -69,6 +69,7 @@ class Service:
         ready: Set once the service runs.
         autopilot: What turns improvements on by itself; None where nothing does.
         landings: How much may be on its way in.
+        waiters: Who waits for a version.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Service:
         self.autopilot = (
             None if config.topk is None else Autopilot(self, config.automatic, config.topk)
         )
+        self.waiters = Waiters(self.engine)
         self.peers: set[Peer] = set()
         self.ready = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -116,9 +118,7 @@ class Service:
         self._merger = Merger(self, codecs, self._arrivals, self._threads)
         self._seeding = Seeding(self.store, functools.partial(send_model, self))
         self._handshake = Handshake(self, library)
-        self._moved: asyncio.Future[None] | None = None  # made by who waits for a version
         self._stopping = asyncio.Event()
-        self._ended = False
         self._reason = ""
         self._failure: BaseException | None = None
         self._tasks: asyncio.TaskGroup
@@ -145,8 +145,7 @@ class Service:
                 self._arrivals.close()
                 self._merger.close()
                 self.store.close()
-                self._ended = True
-                self.moved()
+                self.waiters.end()
         if self._failure is not None:
             raise self._failure
 
@@ -188,29 +187,6 @@ class Service:
         self.store.load(
             {Key(i): flat[b.start : b.stop] for i, b in enumerate(table.buckets)},
         )
-
-    async def version_after(self, version: int) -> int:
-        """Wait until more than ``version`` rounds are closed; return how many are.
-
-        Raises:
-            AiopsError: The server ends first.
-        """
-        while self.engine.version <= version:
-            if self._ended:
-                raise AiopsError(
-                    f"the server ended at version {self.engine.version}, "
-                    f"one after {version} was waited for"
-                )
-            self._moved = self._moved or self._loop.create_future()
-            # Not awaited itself: who gives up would cancel it for the others.
-            await asyncio.wait([self._moved])
-        return self.engine.version
-
-    def moved(self) -> None:
-        """Wake who waits for a version."""
-        if self._moved is not None:
-            self._moved.set_result(None)
-            self._moved = None
 
     # Connections.
 
