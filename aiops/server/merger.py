@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aiops.codec.base import DENSE, Codec
 from aiops.errors import Busy, ConnectionLost, NotMember, Refused
-from aiops.server.admission import AdmittedPush, admitted, misfit, note_steps, objection, pushed
+from aiops.server.admission import AdmittedPush, admitted, misfit, objection, pushed
 from aiops.server.arrival import Arrivals
 from aiops.server.event import (
     Action,
@@ -22,18 +22,16 @@ from aiops.server.event import (
     Event,
     Fold,
     Merge,
-    Merged,
-    MergeFailed,
 )
 from aiops.server.folding import Folding
 from aiops.server.members import Taken
+from aiops.server.merging import Merging
 from aiops.server.outcome import confirm, repeat
 from aiops.server.peer import Peer
 from aiops.server.question import answer, ask
-from aiops.server.shard import MergeJob, Part, Shard
 from aiops.server.streaming import Streaming
 from aiops.server.threads import INLINE_BYTES, Threads
-from aiops.types import Key, Version
+from aiops.types import Key
 from aiops.wire.session import Event as Received
 
 if TYPE_CHECKING:
@@ -73,7 +71,6 @@ class Merger:
         self._waiting: set[AdmittedPush] = set()
         self._actions: deque[Action] = deque()
         self._acting = False
-        self._jobs: Sequence[tuple[Shard, MergeJob]] = ()
         self._threads = threads
         self._folding = Folding(
             service,
@@ -81,6 +78,13 @@ class Merger:
             in_thread=self._in_thread,
             done=self._give_back,
             inline_bytes=INLINE_BYTES,
+        )
+        self._merging = Merging(
+            service,
+            arrivals,
+            self._folding,
+            in_thread=self._in_thread,
+            done=self._give_back,
         )
 
     def push(self, peer: Peer, event: Received) -> None:
@@ -124,8 +128,7 @@ class Merger:
 
     def close(self) -> None:
         """Give back all memory; the threads have ended."""
-        self._service.store.discard(self._jobs)
-        self._jobs = ()
+        self._merging.close()
         self._folding.close()
         for push in (*self._pending.values(), *self._waiting):
             push.release()
@@ -196,7 +199,7 @@ class Merger:
                 self._folding.fold(admitted(handle), weight, first=first)
             case Merge(handles, weights, scale):
                 pushes = [admitted(handle) for handle in handles]
-                merge = functools.partial(self._merge, pushes, weights)
+                merge = functools.partial(self._merging.begin, pushes, weights)
                 if scale is None:
                     merge([push.parts for push in pushes], weights)
                 else:
@@ -247,70 +250,6 @@ class Merger:
         waiting, self._held_back = self._held_back, []
         for push in waiting:
             self._enter(push, None)
-
-    def _merge(
-        self,
-        pushes: Sequence[AdmittedPush],
-        weights: Sequence[float],
-        parts: Sequence[Mapping[Key, Part]],
-        factors: Sequence[float],
-    ) -> None:
-        service = self._service
-        drafts = self._arrivals.drafted(pushes, weights)
-        if drafts is None:
-            lost = "the round closes with other pushes than were under way, send it again"
-            self.feed(MergeFailed(Busy(lost)))
-            return
-        gain, origins = service.config.server_lr, service.store.origins(pushes)
-        self._jobs = jobs = service.store.begin(parts, factors, gain, drafts, origins)
-        self._arrivals.close_round(drafts)
-        note_steps(pushes, weights, service.config.server_lr)
-        service.counters["buckets_drafted"] += len(drafts)
-        size = sum([job.todo_bytes for _, job in jobs]) * (len(parts) + 2)
-        if service.autopilot is not None:
-            size += service.autopilot.measured_bytes(pushes)
-        if size <= INLINE_BYTES and not service.store.selects:
-            for _, job in jobs:
-                job.run()
-            if service.autopilot is not None:
-                service.autopilot.measure(pushes)
-            self._finish(pushes)
-        else:
-            service.spawn(self._merge_in_threads(pushes), "merge")
-
-    async def _merge_in_threads(self, pushes: Sequence[AdmittedPush]) -> None:
-        store = self._service.store
-        if store.selects:
-            await self._each(store.measure)
-            store.select(self._jobs)
-        await self._each(lambda job: job.run())
-        if self._service.autopilot is not None:
-            await self._in_thread(0, self._service.autopilot.measure, pushes)
-        self._finish(pushes)
-
-    async def _each(self, work: Callable[[MergeJob], None]) -> None:
-        async with asyncio.TaskGroup() as group:
-            for shard, job in self._jobs:
-                group.create_task(self._in_thread(shard.shard, work, job))
-
-    def _finish(self, pushes: Sequence[AdmittedPush]) -> None:
-        service = self._service
-        jobs, self._jobs = self._jobs, ()
-        error = service.store.finish(jobs)
-        self._folding.merged()
-        if error is not None:
-            self.feed(MergeFailed(error))
-            return
-        for push in pushes:
-            push.member.merged += 1
-            self._give_back(push)
-            if service.store.ruled and not service.engine.is_member(push.member.worker):
-                service.store.left(push.member.worker)
-        service.counters["pushes_merged"] += len(pushes)
-        if service.autopilot is not None:
-            service.autopilot.published(Version(service.engine.version + 1))
-        self.feed(Merged())
-        service.waiters.wake()
 
     async def _in_thread(self, shard: int, work: Callable[..., T], *args: object) -> T:
         return await self._threads.run(shard, work, *args)

@@ -35,7 +35,8 @@ def hand():
 @pytest.fixture(autouse=True)
 def a_megabyte_goes_to_a_thread(monkeypatch):
     """Bulk is small here, so that tests of threads stay quick."""
-    monkeypatch.setattr("aiops.server.merger.INLINE_BYTES", 1 << 20)
+    for room in ("merger", "merging"):
+        monkeypatch.setattr(f"aiops.server.{room}.INLINE_BYTES", 1 << 20)
 
 
 @pytest.fixture

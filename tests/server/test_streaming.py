@@ -366,7 +366,8 @@ async def test_all_that_is_merged_is_no_version_before_the_engine_says_so(
     hand, noted, threads, monkeypatch, leaves
 ):
     # The last push is looked at by a thread, as a large one is.
-    monkeypatch.setattr("aiops.server.merger.INLINE_BYTES", 0)
+    for room in ("merger", "merging"):
+        monkeypatch.setattr(f"aiops.server.{room}.INLINE_BYTES", 0)
     async with home(**PAIR) as house:
         a, b = await hand(house, "a"), await hand(house, "b", up=slow())
         first = under_way(a.push(1, *parts(1), want=True))
