@@ -5,6 +5,8 @@ rounds and one version number speaks for all of them. The engine never opens a p
 hands them back inside the actions.
 """
 
+# Longer than 300 lines: one state decides all of it, and halves would hand each other every attribute.
+
 from __future__ import annotations
 
 from collections.abc import Sequence
