@@ -186,6 +186,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, help="runs at the same time; as many as cores")
     arguments = parser.parse_args()
     found = asyncio.run(run(arguments))
+    if not found:
+        parser.error(f"no cell has {arguments.only!r} in its name")
     if arguments.json:
         summaries = {cell.scenario.name: summarize(cell.records) for cell in found}
         print(msgspec.json.encode(summaries).decode())

@@ -156,6 +156,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the summaries as JSON")
     arguments = parser.parse_args()
     found = asyncio.run(run(arguments))
+    if not found:
+        parser.error(f"no scenario has {arguments.only!r} in its name")
     if arguments.json:
         summaries = {row.scenario.name: summarize(row.records, OURS) for row, _ in found}
         print(msgspec.json.encode(summaries).decode())

@@ -145,6 +145,8 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="draw the map of speed-ups there")
     arguments = parser.parse_args()
     cells = read(arguments.results)
+    if not cells:
+        parser.error(f"{arguments.results} has no results of nbsync_wan")
     if arguments.tables:
         for cell in cells:
             print("\n".join((*table(cell), "")))
