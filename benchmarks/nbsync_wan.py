@@ -29,6 +29,8 @@ from benchmarks import wan_cells as cells
 
 RESULTS = Path(__file__).parent / "results" / "wan"
 QUICK_SEEDS = (0, 1, 2)
+OURS = "nbsync stream outer"
+BEST_OTHERS = ("esync", "diloco", "cocod")
 FAR_BEHIND = ("streaming-diloco", "fedbuff", "nbsync")
 
 
@@ -48,17 +50,29 @@ def plan(*, full: bool) -> list[tuple[Scenario, tuple[Method, ...]]]:
     mine, parts = cells.ours(wide), cells.parts(wide)
     theirs = cells.rivals(4.0, wide)
     if not full:
-        return [(one, (*theirs[4:7], *parts[:1], *mine[1:])) for one in cells.QUICK]
+        few = only((*theirs, *parts, *mine), *BEST_OTHERS, "nbsync partial", OURS)
+        return [(one, few) for one in cells.QUICK]
     topk = [msgspec.structs.replace(one, name=f"{one.name}-topk") for one in cells.COMPRESSED]
-    # The best of the others, and what the claim is over.
-    best = (*theirs[4:7], theirs[1])
-    skewed = (*mine, *best, parts[-1], *cells.skewed(4.0, wide), *cells.compressed()[2:])
+    fedavg, compressed = only(theirs, "fedavg"), cells.compressed()
+    skewed = (
+        *mine,
+        *only(theirs, *BEST_OTHERS),
+        *fedavg,
+        *only(parts, "nbsync stream drift"),
+        *cells.skewed(4.0, wide),
+        *only(compressed, "diloco topk", "nbsync topk", "nbsync topk outer"),
+    )
     return [
         *((one, (*mine, *theirs, *parts, *cells.borrowed())) for one in cells.QUICK),
-        *((one, (*cells.compressed(), theirs[1])) for one in topk),
+        *((one, (*compressed, *fedavg)) for one in topk),
         *((one, skewed) for one in cells.SKEWED),
         *((one, _shorter(one)) for one in (*cells.GRID, *cells.MORE) if one not in cells.QUICK),
     ]
+
+
+def only(methods: Sequence[Method], *labels: str) -> tuple[Method, ...]:
+    """Return the methods of these labels."""
+    return tuple([one for one in methods if one.label in labels])
 
 
 # Neither Streaming DiLoCo, which is for windows of hundreds of steps, nor FedBuff nor NBSync as published was near the
@@ -90,33 +104,34 @@ def bare(record: Record) -> Record:
 def table(cell: Cell) -> Iterator[str]:
     """Yield a cell's lines: time to target, and how much faster the best of ours is than each."""
     records = cell.records
-    mine = [label for label in records if label.startswith("nbsync")]
-    best = min(mine, key=lambda label: _time(summarize({label: records[label]})[0]), default=None)
+    found = {label: summarize({label: runs})[0] for label, runs in records.items()}
+    ordered = sorted(found.values(), key=_time)
+    best = next((one.label for one in ordered if one.label.startswith("nbsync")), None)
     yield f"{cell.scenario.name}: S/c = {cell.ratio:.0f}, target {cell.scenario.target:.0%}"
     yield (
         f"  {'':<22}{'s to target':>22}{'best of ours is':>24}{'rounds':>8}{'steps':>8}"
         f"{'util':>6}{'MB':>8}{'best':>7}  tuned"
     )
-    for label, runs in sorted(records.items(), key=lambda item: _time(summarize(dict([item]))[0])):
-        one = summarize({label: runs})[0]
-        ahead = speedup(runs, records[best]) if best is not None else None
-        spent, ratio = _told(one.time_s, ".1f"), _told(ahead, ".2f", "x")
+    for one in ordered:
+        ahead = speedup(records[one.label], records[best]) if best is not None else None
+        spent, ratio = told(one.time_s, ".1f"), told(ahead, ".2f", "x")
         if one.time_s is None and best is not None:
             # What did not arrive in time took longer than that.
-            quickest = summarize({best: records[best]})[0].time_s
+            quickest = found[best].time_s
             spent = f"{one.n_reached} of {one.n_runs} in {cell.scenario.budget_s:g}"
             if quickest is not None and not one.n_reached:
                 ratio = f"> {cell.scenario.budget_s / quickest.mean:.1f}x"
-        tuned = cell.tuned[label]
+        tuned = cell.tuned[one.label]
         edges = f" ({', '.join(tuned.edges)} at the edge)" if tuned.edges else ""
         yield (
-            f"  {label:<22}{spent:>22}{ratio:>24}{one.rounds:>8.0f}{one.steps:>8.0f}"
+            f"  {one.label:<22}{spent:>22}{ratio:>24}{one.rounds:>8.0f}{one.steps:>8.0f}"
             f"{one.utilisation:>6.2f}{one.megabytes:>8.1f}{one.best:>7.3f}  "
             f"{tuned.method.told()}{edges}"
         )
 
 
-def _told(interval: Interval | None, form: str, unit: str = "") -> str:
+def told(interval: Interval | None, form: str, unit: str = "") -> str:
+    """Return a mean and its interval for people; "-" where there is none."""
     if interval is None:
         return "-"
     return f"{interval.mean:{form}}{unit} ({interval.low:{form}}-{interval.high:{form}})"
@@ -164,9 +179,14 @@ def path_name(scenario: Scenario) -> str:
     return f"{scenario.name}.json"
 
 
+def read(path: Path) -> Cell:
+    """Return the results of a cell."""
+    return msgspec.json.decode(path.read_bytes(), type=Cell)
+
+
 def _start(scenario: Scenario, path: Path | None) -> Cell:
     if path is not None and path.exists():
-        return msgspec.json.decode(path.read_bytes(), type=Cell)
+        return read(path)
     ratio = speed_ratio(scenario, Problem(scenario).size)
     return Cell(scenario=scenario, ratio=ratio, slow=max(scenario.workers.slowdown))
 

@@ -23,7 +23,7 @@ from aiops.lab.fleet import Fleet
 from aiops.lab.job import Job
 from aiops.lab.method import Method
 from aiops.lab.record import Record
-from aiops.lab.scenario import Data, Link, Scenario
+from aiops.lab.scenario import Link, Scenario
 from benchmarks import wan_cells as cells
 
 LAST = 10
@@ -57,7 +57,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 def _training(alpha: float | None, seconds: float) -> Scenario:
     base = cells.cell(20.0, alpha=alpha, budget_s=seconds)
-    data = Data(n_train=60_000, n_test=10_000, alpha=alpha, split_seed=cells.SPLIT_SEED)
+    data = msgspec.structs.replace(base.data, n_test=10_000)
     return msgspec.structs.replace(base, data=data, target=UNREACHABLE)
 
 

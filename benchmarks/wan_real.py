@@ -21,12 +21,12 @@ from aiops.lab.method import Method
 from aiops.lab.real import RealLab
 from aiops.lab.record import Record
 from aiops.lab.scenario import Scenario
-from aiops.lab.statistic import Interval, speedup, summarize, times
+from aiops.lab.statistic import speedup, summarize
 from benchmarks import nbsync_wan, wan_cells
+from benchmarks.nbsync_wan import OURS, told
 
 OUT = nbsync_wan.RESULTS.with_name("wan-real")
 
-OURS = "nbsync stream outer"
 METHODS = (OURS, "cocod", "esync", "nbsync partial")
 # Several times what the slowest of them takes.
 BUDGET_S = 100.0
@@ -38,7 +38,7 @@ class Row(msgspec.Struct, kw_only=True):
     Attributes:
         scenario: What ran.
         records: Valid runs by method.
-        rejected: Why others were not valid, by method.
+        rejected: Why each of the others was not valid, by method.
     """
 
     scenario: Scenario
@@ -55,8 +55,7 @@ def rows() -> list[tuple[Scenario, str]]:
 
 
 def _virtual(name: str) -> nbsync_wan.Cell:
-    path = nbsync_wan.RESULTS / f"{name}.json"
-    return msgspec.json.decode(path.read_bytes(), type=nbsync_wan.Cell)
+    return nbsync_wan.read(nbsync_wan.RESULTS / f"{name}.json")
 
 
 async def fill(row: Row, methods: Sequence[Method], seeds: Sequence[int], path: Path) -> None:
@@ -72,12 +71,13 @@ async def fill(row: Row, methods: Sequence[Method], seeds: Sequence[int], path: 
                 if any(record.seed == seed for record in runs):
                     continue
                 record = nbsync_wan.bare(await lab.run(method, seed))
-                if record.rejected:
-                    row.rejected.setdefault(method.label, []).extend(record.rejected)
+                why = "; ".join(record.rejected)
+                if why:
+                    row.rejected.setdefault(method.label, []).append(why)
                 else:
                     runs.append(record)
-                told = "; ".join(record.rejected) or f"{record.reached_s} s"
-                print(f"{row.scenario.name}: {method.label}, seed {seed}: {told}", file=sys.stderr)
+                came = why or f"{record.reached_s} s"
+                print(f"{row.scenario.name}: {method.label}, seed {seed}: {came}", file=sys.stderr)
                 _save(row, path)
 
 
@@ -127,22 +127,11 @@ def table(row: Row, name: str) -> Iterator[str]:
     for label, records in row.records.items():
         one = summarize({label: records})[0]
         yield (
-            f"  {label:<22}{one.n_runs:>5}{len(row.rejected.get(label, ())):>9}{_told(one.time_s):>22}"
-            f"{_told(_over(records, computed[label])):>19}"
-            f"{_told(speedup(records, row.records.get(OURS, [])), 'x'):>22}{one.rounds:>8.0f}"
+            f"  {label:<22}{one.n_runs:>5}{len(row.rejected.get(label, ())):>9}{told(one.time_s, '.2f'):>22}"
+            f"{told(speedup(records, computed[label]), '.2f'):>19}"
+            f"{told(speedup(records, row.records.get(OURS, [])), '.2f', 'x'):>22}{one.rounds:>8.0f}"
             f"{one.utilisation:>6.2f}"
         )
-
-
-# How many times as long it took as in the virtual lab, paired by seed.
-def _over(real: Sequence[Record], virtual: Sequence[Record]) -> Interval | None:
-    return speedup(real, [record for record in virtual if record.seed in times(real)])
-
-
-def _told(interval: Interval | None, unit: str = "") -> str:
-    if interval is None:
-        return "-"
-    return f"{interval.mean:.2f}{unit} ({interval.low:.2f}-{interval.high:.2f})"
 
 
 def main() -> None:

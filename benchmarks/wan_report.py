@@ -18,15 +18,17 @@ import msgspec
 from aiops.lab import comparison
 from aiops.lab.record import Record
 from aiops.lab.scenario import heterogeneity
-from aiops.lab.statistic import Interval, speedup, times
-from benchmarks.nbsync_wan import RESULTS, Cell, table
+from aiops.lab.statistic import Interval, geometric, speedup, times
+from benchmarks import nbsync_wan, wan_cells
+from benchmarks.nbsync_wan import OURS, RESULTS, Cell, table, told
 
-OURS = "nbsync stream outer"
 PLAIN = ("fedavg", "fedasync", "ssgd")
 # NBSync is none of the others, and these have parts of ours; ours is dense here.
 NOT_OTHERS = ("nbsync", "esync outer", "esync stream outer")
 COMPRESSED = " topk"
 BEST_OTHER = "the best other"
+# They differ in S/c and H alone.
+MAPPED = {one.name for one in (*wan_cells.GRID, wan_cells.cell(10.0))}
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,14 +55,14 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(directory: Path) -> list[Cell]:
     """Return the cells that there are results of, by S/c, then by H."""
-    cells = [msgspec.json.decode(p.read_bytes(), type=Cell) for p in directory.glob("*.json")]
+    cells = [nbsync_wan.read(path) for path in directory.glob("*.json")]
     return sorted(cells, key=lambda cell: (cell.ratio, cell.slow, cell.scenario.name))
 
 
 def mean_s(records: Sequence[Record]) -> float:
     """Return the geometric mean of the times to target; infinite where a run did not arrive."""
-    logs = [math.log(time_s) for time_s in times(records).values()]
-    return math.exp(math.fsum(logs) / len(logs)) if logs else math.inf
+    found = list(times(records).values())
+    return geometric(found).mean if found and max(found) < math.inf else math.inf
 
 
 def best_other(cell: Cell) -> str | None:
@@ -96,10 +98,10 @@ def _over(cell: Cell, label: str, ours: Sequence[Record]) -> str:
         return "-"
     ahead = speedup(runs, ours)
     if ahead is not None:
-        return f"{ahead.mean:.1f} ({ahead.low:.1f}-{ahead.high:.1f})"
+        return told(ahead, ".1f")
     # What did not arrive took longer than that.
     late = [min(time_s, cell.scenario.budget_s) for time_s in times(runs).values()]
-    return f"> {math.exp(math.fsum(map(math.log, late)) / len(late)) / mean_s(ours):.1f}"
+    return f"> {geometric(late).mean / mean_s(ours):.1f}"
 
 
 def lines(cells: Sequence[Cell]) -> Iterator[str]:
@@ -110,11 +112,10 @@ def lines(cells: Sequence[Cell]) -> Iterator[str]:
         one = line(cell)
         if one is None:
             continue
-        ahead = one.ahead
-        told = "-" if ahead is None else f"{ahead.mean:.2f} ({ahead.low:.2f}-{ahead.high:.2f})"
         plain = "".join(f"{text:>18}" for text in one.plain.values())
         yield (
-            f"{one.cell:<36}{one.ratio:>5.0f}{one.slow:>4g}{one.time_s:>8.1f}  {one.other:<18}{told:>18}{plain}"
+            f"{one.cell:<36}{one.ratio:>5.0f}{one.slow:>4g}{one.time_s:>8.1f}  {one.other:<18}"
+            f"{told(one.ahead, '.2f'):>18}{plain}"
         )
 
 
@@ -125,10 +126,7 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
     found = []
     for cell in cells:
         one = line(cell)
-        name = cell.scenario.name
-        if one is None or not (
-            name.startswith("mlp-6w") and "rtt50" in name and name[-4:] == "a0.3"
-        ):
+        if one is None or cell.scenario.name not in MAPPED:
             continue
         runs = {BEST_OTHER: cell.records[one.other], OURS: cell.records[OURS]}
         setting = comparison.setting_of(cell.scenario, "virtual", cell.records[OURS][0].n_values)

@@ -76,6 +76,7 @@ LINK_ROUNDS = 4
 TOPK_ABOVE = 20.0
 # Below it Top-k is turned off again: half of the other one, so that what moves between the two changes nothing.
 TOPK_BELOW = 10.0
+
 # Rounds between two changes; each change but the first two doubles it.
 DWELL_ROUNDS = 10
 MOST_DWELL_ROUNDS = 1000
@@ -138,7 +139,7 @@ def dwell_rounds(changes: int) -> int:
 
 def _wanted(seen: Measured) -> Choice | None:
     # With both a slow link and a strong skew Top-k gains more.
-    if seen.ratio > (TOPK_BELOW if seen.choice is Choice.TOPK else TOPK_ABOVE):
+    if seen.ratio > _limit(seen):
         return Choice.TOPK
     if not seen.judged:
         # Top-k stays on meanwhile if it is, and nothing is turned on that may be the wrong one.
@@ -147,15 +148,19 @@ def _wanted(seen: Measured) -> Choice | None:
     return Choice.DRIFT if skewed else Choice.PLAIN
 
 
+# Above it Top-k is, or stays, on.
+def _limit(seen: Measured) -> float:
+    return TOPK_BELOW if seen.choice is Choice.TOPK else TOPK_ABOVE
+
+
 def _reason(seen: Measured, wanted: Choice) -> str:
     link = f"a sync takes {seen.ratio:.0f} local steps of the fastest worker"
     if wanted is Choice.TOPK:
         return f"Top-k both ways is on: {link}, more than {TOPK_ABOVE:g}"
     if wanted is Choice.DRIFT:
-        limit = TOPK_BELOW if seen.choice is Choice.TOPK else TOPK_ABOVE
         return (
             f"drift correction is on: the workers' data differ much (mean cosine of their pushes "
-            f"{seen.agreement:.2f}, less than {SKEW_BELOW:g}), and {link}, no more than {limit:g}"
+            f"{seen.agreement:.2f}, less than {SKEW_BELOW:g}), and {link}, no more than {_limit(seen):g}"
         )
     return f"Top-k is off: {link}, less than {TOPK_BELOW:g}"
 
