@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 import aiops.torch  # noqa: E402
 from aiops.api.connecting import connect  # noqa: E402
 from aiops.errors import ConfigError  # noqa: E402
+from aiops.policy.auto import UP_DENSITY  # noqa: E402
 from aiops.policy.base import Change, Choice  # noqa: E402
 from aiops.policy.weight import by_steps  # noqa: E402
 from aiops.sync import Link  # noqa: E402
@@ -243,7 +244,7 @@ def test_two_workers_follow_a_policy_that_changes_while_they_train(serving):
 
     together(lambda: worker(0), lambda: worker(1))
     assert server.version == 60
-    assert codecs == {"dense", "topk:0.01"}
+    assert codecs == {"dense", f"topk_int8:{UP_DENSITY}"}
     assert corrected == [True, True]
     assert server.status()["auto"]["on"] == "drift"
     params = server.params()
