@@ -80,7 +80,8 @@ def only(methods: Sequence[Method], *labels: str) -> tuple[Method, ...]:
 def _shorter(scenario: Scenario) -> tuple[Method, ...]:
     lrs, slow = cells.lrs_of(scenario), max(scenario.workers.slowdown)
     methods = (*cells.ours(lrs), *cells.rivals(slow, lrs))
-    return tuple([one for one in methods if one.label not in FAR_BEHIND])
+    near = [one for one in methods if one.label not in FAR_BEHIND]
+    return (*near, *only(cells.compressed(), "nbsync topk outer"))
 
 
 async def measure(

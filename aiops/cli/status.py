@@ -47,6 +47,8 @@ def status(
     if "landing" in report:
         now, most, waiting = (report["landing"][k] for k in ("bytes", "limit_bytes", "waiting"))
         click.echo(f"landing   {now} of {most} bytes, {waiting} pushes wait")
+    if "auto" in report:
+        click.echo(f"auto      {report['auto']['reason'] or 'Top-k and drift correction are off'}")
     for name, count in report["counters"].items():
         click.echo(f"count     {name}: {count}")
 

@@ -114,6 +114,15 @@ def test_status_tells_how_much_may_be_on_its_way_in_and_how_much_is(capsys, serv
     assert "landing   0 of 64 bytes, 0 pushes wait\n" in out
 
 
+def test_status_tells_what_auto_has_turned_on_and_why(capsys, serving):
+    server = serving(params={"a": np.zeros(4, np.float32)}, auto=True)
+    _, out, _ = run(capsys, "status", server.url)
+    assert "auto      Top-k and drift correction are off\n" in out
+    server.service.autopilot.reason = "Top-k both ways is on: links are slow"
+    _, out, _ = run(capsys, "status", server.url)
+    assert "auto      Top-k both ways is on: links are slow\n" in out
+
+
 def test_pull_writes_the_newest_parameters(capsys, server, tmp_path):
     from safetensors.numpy import load_file
 
