@@ -26,6 +26,7 @@ PLAIN = ("fedavg", "fedasync", "ssgd")
 # NBSync is none of the others, and these have parts of ours; ours is dense here.
 NOT_OTHERS = ("nbsync", "esync outer", "esync stream outer")
 COMPRESSED = " topk"
+OURS_COMPRESSED = "nbsync topk outer"
 BEST_OTHER = "the best other"
 # They differ in S/c and H alone.
 MAPPED = {one.name for one in (*wan_cells.GRID, wan_cells.cell(10.0))}
@@ -39,6 +40,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
         ratio: S/c.
         slow: The slow workers' step over a fast one's.
         time_s: Ours, geometric mean over the seeds.
+        topk_s: The same with two-way Top-k and without streaming; None where that was not measured or did not arrive.
         other: The best other method.
         ahead: How many times as fast as that one ours is; None where it or ours did not arrive.
         plain: The same over each of :data:`PLAIN`, as text.
@@ -48,6 +50,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float
     slow: float
     time_s: float
+    topk_s: float | None
     other: str
     ahead: Interval | None
     plain: dict[str, str]
@@ -81,11 +84,13 @@ def line(cell: Cell) -> Line | None:
     ours, other = cell.records.get(OURS), best_other(cell)
     if ours is None or other is None:
         return None
+    topk_s = mean_s(cell.records.get(OURS_COMPRESSED, ()))
     return Line(
         cell=cell.scenario.name,
         ratio=cell.ratio,
         slow=heterogeneity(cell.scenario),
         time_s=mean_s(ours),
+        topk_s=topk_s if topk_s < math.inf else None,
         other=other,
         ahead=speedup(cell.records[other], ours),
         plain={label: _over(cell, label, ours) for label in PLAIN},
@@ -107,14 +112,15 @@ def _over(cell: Cell, label: str, ours: Sequence[Record]) -> str:
 def lines(cells: Sequence[Cell]) -> Iterator[str]:
     """Yield the table of all cells."""
     heads = "".join(f"{label:>18}" for label in PLAIN)
-    yield f"{'':<36}{'S/c':>5}{'H':>4}{'ours s':>8}  {'best other':<18}{'times as fast':>18}{heads}"
+    yield f"{'':<36}{'S/c':>5}{'H':>4}{'ours s':>8}{'Top-k s':>9}  {'best other':<18}{'times as fast':>18}{heads}"
     for cell in cells:
         one = line(cell)
         if one is None:
             continue
         plain = "".join(f"{text:>18}" for text in one.plain.values())
+        topk = "-" if one.topk_s is None else f"{one.topk_s:.1f}"
         yield (
-            f"{one.cell:<36}{one.ratio:>5.0f}{one.slow:>4g}{one.time_s:>8.1f}  {one.other:<18}"
+            f"{one.cell:<36}{one.ratio:>5.0f}{one.slow:>4g}{one.time_s:>8.1f}{topk:>9}  {one.other:<18}"
             f"{told(one.ahead, '.2f'):>18}{plain}"
         )
 
