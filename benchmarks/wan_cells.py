@@ -68,7 +68,7 @@ def cell(
     )
 
 
-# Links so fast that the best methods take 10 s.
+# Links so fast that the best methods take 7 to 19 s.
 FAST = {"budget_s": 40.0}
 GRID = (
     *(cell(mbit, slow=slow) for mbit in (20.0, 5.0) for slow in (4.0, 1.0, 10.0, 50.0)),
