@@ -1,0 +1,169 @@
+"""How the ranks of a collective job exchange the gradients of a step: the values that are decided on, and the doors.
+
+Times in seconds, sizes in bytes unless a name says values. Nothing here measures or communicates: what was measured
+comes in, a plan goes out, and whoever asked makes all ranks follow it.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Network(msgspec.Struct, frozen=True):
+    """What a link between two ranks is like.
+
+    Attributes:
+        latency_s: One-way delay of a small message.
+        byte_s: Seconds that one more byte takes, 1 / bandwidth.
+        latency_error_s: Standard error of ``latency_s``; 0 where it is not known.
+        byte_error_s: Standard error of ``byte_s``; 0 where it is not known.
+    """
+
+    latency_s: float
+    byte_s: float
+    latency_error_s: float = 0.0
+    byte_error_s: float = 0.0
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What there is to exchange in a step.
+
+    Attributes:
+        n: Values of the gradient.
+        ranks: Processes that take part, >= 1.
+        index_bytes: Bytes a position takes on the wire; 4 as uint32, about 1 coded.
+        value_bytes: Bytes a selected value takes on the wire; dense values always take 4.
+    """
+
+    n: int
+    ranks: int
+    index_bytes: float = 4.0
+    value_bytes: float = 4.0
+
+    def kept(self, density: float) -> int:
+        """Return how many values are k of ``density``: ``max(1, floor(density * n))``, 0 only of an empty gradient."""
+        return min(self.n, max(1, int(density * self.n)))
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """How the gradients of one step are exchanged.
+
+    Attributes:
+        collective: What and by which route, a key of :data:`aiops.policy.cost.COSTS`: ``"dense_ring"``,
+            ``"allgather_ring"``, ``"artopk_tree"``, ...
+        density: k/n that is sent, in (0, 1]; 1 with a dense collective.
+    """
+
+    collective: str
+    density: float = 1.0
+
+    @property
+    def operator(self) -> str:
+        """What is exchanged: ``dense``, ``allgather``, ``artopk`` (leaders in turn), ``var`` or ``vote``."""
+        return self.collective.partition("_")[0]
+
+    @property
+    def route(self) -> str:
+        """Along which edges: ``ring``, ``tree``, ``direct``, ..."""
+        return self.collective.partition("_")[2]
+
+    def __str__(self) -> str:
+        return (
+            self.collective if self.operator == "dense" else f"{self.collective}:{self.density:g}"
+        )
+
+
+class Spectrum:
+    """How much of a vector's energy its largest values hold, for every density at once.
+
+    Made from a histogram of magnitudes, see :func:`aiops.kernels.energy_histogram`. Between two of its buckets the
+    energy is taken to grow in proportion to the count, so that a gain is exact at the edges of buckets, and never more
+    than the exact one in between.
+
+    Args:
+        counts: int64, shape (buckets,), how many values each holds, by ascending magnitude. Copied.
+        energies: float64, shape (buckets,), their sums of squares. Copied.
+    """
+
+    __slots__ = ("_energy", "_share", "total")
+
+    def __init__(self, counts: NDArray[np.int64], energies: NDArray[np.float64]) -> None:
+        taken = counts > 0
+        count = np.cumsum(counts[taken][::-1], dtype=np.float64)
+        energy = np.cumsum(energies[taken][::-1], dtype=np.float64)
+        n = count[-1] if count.size else 0.0
+        self.total = float(energy[-1]) if energy.size else 0.0
+        self._share: Sequence[float] = [0.0, *(count / n).tolist()] if n else [0.0, 1.0]
+        whole = self.total if self.total > 0 else 1.0
+        self._energy: Sequence[float] = (
+            [0.0, *(energy / whole).tolist()] if self.total > 0 else [0.0] * len(self._share)
+        )
+
+    def gain(self, density: float) -> float:
+        """Return the share of the energy that the largest ``density`` of the values hold; 1 of a vector of zeros.
+
+        It is the compression gain of GraVAC (Tyagi and Swany, 2023) and of AR-Topk, ||Topk(G)||^2 / ||G||^2.
+        """
+        if self.total <= 0:
+            return 1.0
+        at = min(max(bisect.bisect_left(self._share, density), 1), len(self._share) - 1)
+        left, right = self._share[at - 1], self._share[at]
+        part = min((density - left) / (right - left), 1.0)
+        return self._energy[at - 1] + part * (self._energy[at] - self._energy[at - 1])
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What is known after a step.
+
+    Attributes:
+        step: Steps finished, from 1.
+        exchange: How this step's gradients were exchanged.
+        network: What the links are like now; None until that is known.
+        compute_s: Smoothed time of a step without its exchange; 0 until it is known.
+        gain: Share of the energy of all ranks' gradients and residuals that this step sent, in [0, 1].
+    """
+
+    step: int
+    exchange: Exchange
+    network: Network | None
+    compute_s: float
+    gain: float
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How the next steps' gradients are exchanged, and a sentence for people that says why."""
+
+    exchange: Exchange
+    reason: str
+
+
+class Judge(Protocol):
+    """The decisions of one training: told each step what was seen, asked for a plan where it wants to make one."""
+
+    @property
+    def first(self) -> Exchange:
+        """How the first step's gradients are exchanged."""
+
+    def observe(self, seen: Seen) -> bool:
+        """Note a step; return whether a plan is wanted now, for which the next gradient's spectrum is then measured."""
+
+    def decide(self, spectrum: Spectrum) -> Plan | None:
+        """Return what changes, after an :meth:`observe` that was true; None where nothing does."""
+
+
+class Density(Protocol):
+    """Which share of the gradient is sent, and by which collective?"""
+
+    def judge(self, load: Load, collectives: Sequence[str]) -> Judge:
+        """Return the decisions of one training.
+
+        Args:
+            load: What there is to exchange.
+            collectives: What the job can do, names of :data:`aiops.policy.cost.COSTS`, the preferred ones first.
+        """
