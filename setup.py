@@ -14,7 +14,10 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 DEBUG = os.environ.get("AIOPS_DEBUG") == "1"
-FAMILIES = ["half", "index", "merge", "optimizer", "quantize", "sparse", "sparse_merge", "topk"]
+FAMILIES = [
+    "half", "histogram", "index", "merge", "optimizer", "quantize", "sparse", "sparse_merge",
+    "topk",
+]  # fmt: skip
 
 # Contraction into FMA changed the last bit of a fifth of all accumulated elements (gcc 12, w = .3),
 # and then no kernel would equal its numpy twin: it stays off in every build.

@@ -18,6 +18,7 @@ from aiops.kernels.dense import (
     weighted_add,
 )
 from aiops.kernels.half import add_half, first_nonfinite_half, from_half, to_half
+from aiops.kernels.histogram import energy_histogram
 from aiops.kernels.index import check_index, decode_index, encode_index, index_bytes
 from aiops.kernels.move import copy_bytes
 from aiops.kernels.optimizer import momentum, sgd
@@ -36,6 +37,7 @@ __all__ = [
     "copy_checked",
     "decode_index",
     "encode_index",
+    "energy_histogram",
     "feedback_topk",
     "first_code",
     "first_nonfinite",

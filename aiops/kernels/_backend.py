@@ -14,6 +14,7 @@ COMPILED: bool = os.environ.get("AIOPS_PURE") != "1" and all(
     find_spec(f"aiops.kernels._{name}")
     for name in (
         "half",
+        "histogram",
         "index",
         "merge",
         "optimizer",
@@ -26,6 +27,7 @@ COMPILED: bool = os.environ.get("AIOPS_PURE") != "1" and all(
 
 if TYPE_CHECKING or COMPILED:
     from aiops.kernels import _half as half
+    from aiops.kernels import _histogram as histogram
     from aiops.kernels import _index as index
     from aiops.kernels import _merge as merge
     from aiops.kernels import _optimizer as optimizer
@@ -36,11 +38,13 @@ if TYPE_CHECKING or COMPILED:
 else:
     from aiops.kernels import reference
 
-    half = index = merge = optimizer = quantize = sparse = sparse_merge = topk = reference
+    half = histogram = index = merge = optimizer = reference
+    quantize = sparse = sparse_merge = topk = reference
 
 __all__ = [
     "COMPILED",
     "half",
+    "histogram",
     "index",
     "merge",
     "optimizer",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from aiops import kernels
-from aiops.bench.kernel import coding, dense, index, select, sparse
+from aiops.bench.kernel import coding, dense, histogram, index, select, sparse
 from aiops.bench.kernel.__main__ import SHORTEST
 from aiops.bench.kernel.__main__ import main as kernel_main
 from aiops.bench.kernel.base import BOUNDS, Data, Native, scipy_sparse, torch
@@ -12,6 +12,7 @@ from aiops.bench.peers.base import Skipped
 from aiops.bench.result import Figure, Miss, Row, encode
 from aiops.bench.run import Bench
 from aiops.bench.suites import kernels as suite
+from aiops.kernels.histogram import BLOCK
 
 N = 20_000
 
@@ -126,6 +127,21 @@ def test_compressed_pushes_hold_the_same_positions_and_values(data):
         for theirs, half in ((numpy_code, numpy_half), (torch_code, torch_half.numpy())):
             np.testing.assert_array_equal(index.from_varint(theirs), positions)
             np.testing.assert_array_equal(half, bits.view(np.float16))
+
+
+def test_histograms_are_the_same(data):
+    found = histogram.histogram(data, 1)
+    (counts, energies), (numpy_counts, numpy_energies) = found["ours"](), found["numpy"]()
+    np.testing.assert_array_equal(counts, numpy_counts)
+    np.testing.assert_allclose(energies, numpy_energies, rtol=1e-12)
+
+
+def test_samples_for_histograms_are_of_one_size(data):
+    # To the last block, which one of them cuts.
+    found = histogram.histogram(data, 5)
+    ours, theirs = (found[name]()[0].sum() for name in ("ours", "numpy"))
+    assert theirs == N // 5
+    assert abs(int(ours) - theirs) < BLOCK
 
 
 @pytest.mark.parametrize("density", [0.0, 0.001, 0.1, 1.0])

@@ -93,6 +93,7 @@ ARGUMENTS = {
     "decode_index out": (
         lambda a: kernels.decode_index(code(), N, N, out=a), np.uint32, "out", "out"
     ),
+    "energy_histogram x": (kernels.energy_histogram, np.float32, "x", "read"),
     "merge_sparse index": (
         lambda a: kernels.merge_sparse([], [], [], N, index=a, value=f32()),
         np.uint32, "index", "write",

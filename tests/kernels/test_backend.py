@@ -31,7 +31,17 @@ def test_the_switch_takes_the_numpy_twins():
 @compiled_only
 @pytest.mark.parametrize(
     "module",
-    ["half", "index", "merge", "optimizer", "quantize", "sparse", "sparse_merge", "topk"],
+    [
+        "half",
+        "histogram",
+        "index",
+        "merge",
+        "optimizer",
+        "quantize",
+        "sparse",
+        "sparse_merge",
+        "topk",
+    ],
 )
 def test_every_compiled_function_has_a_twin_that_takes_the_same_arguments(module):
     compiled = getattr(_backend, module)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from aiops.bench.kernel import coding, dense, index, select, sparse
+from aiops.bench.kernel import coding, dense, histogram, index, select, sparse
 from aiops.bench.kernel.base import BOUNDS, Data, KernelCase, Native, scipy_sparse, torch
 from aiops.bench.machine import available_bytes
 from aiops.bench.peers.base import Skipped
@@ -28,6 +28,7 @@ FAMILIES: tuple[tuple[tuple[int, ...], int, Callable[[Data], Iterator[KernelCase
     (sparse.SIZES, PASSES, sparse.cases),
     (sparse.WIRE_SIZES, PASSES, sparse.wire),
     (index.SIZES, PASSES, index.cases),
+    (histogram.SIZES, PASSES, histogram.cases),
     (dense.LERP_SIZES, PASSES, dense.interpolation),
     (dense.SIZES, PASSES, dense.cases),
     (coding.SIZES, PASSES, coding.cases),

@@ -17,6 +17,7 @@ from aiops.kernels.reference.dense import (
     weighted_add,
 )
 from aiops.kernels.reference.half import add_half, first_nonfinite_half, from_half, to_half
+from aiops.kernels.reference.histogram import energy_histogram
 from aiops.kernels.reference.index import check_index, decode_index, encode_index, index_bytes
 from aiops.kernels.reference.optimizer import momentum, sgd
 from aiops.kernels.reference.quantize import add_int8, first_code, to_int8
@@ -30,6 +31,7 @@ __all__ = [
     "copy_checked",
     "decode_index",
     "encode_index",
+    "energy_histogram",
     "feedback_topk",
     "first_code",
     "first_nonfinite",
