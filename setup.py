@@ -15,7 +15,7 @@ from setuptools import Extension, setup
 
 DEBUG = os.environ.get("AIOPS_DEBUG") == "1"
 FAMILIES = [
-    "half", "histogram", "index", "merge", "optimizer", "quantize", "sparse", "sparse_merge",
+    "gaps", "half", "histogram", "index", "merge", "optimizer", "quantize", "sparse", "sparse_merge",
     "topk",
 ]  # fmt: skip
 

@@ -17,6 +17,14 @@ from aiops.kernels.dense import (
     swap_update,
     weighted_add,
 )
+from aiops.kernels.gaps import (
+    pack_index,
+    packed_bytes_most,
+    rice_bytes_most,
+    rice_index,
+    unpack_index,
+    unrice_index,
+)
 from aiops.kernels.half import add_half, first_nonfinite_half, from_half, to_half
 from aiops.kernels.histogram import energy_histogram
 from aiops.kernels.index import check_index, decode_index, encode_index, index_bytes
@@ -50,6 +58,10 @@ __all__ = [
     "merge_checked",
     "merge_sparse",
     "momentum",
+    "pack_index",
+    "packed_bytes_most",
+    "rice_bytes_most",
+    "rice_index",
     "scatter_add",
     "scatter_add_coded",
     "select_topk",
@@ -58,5 +70,7 @@ __all__ = [
     "swap_update",
     "to_half",
     "to_int8",
+    "unpack_index",
+    "unrice_index",
     "weighted_add",
 ]

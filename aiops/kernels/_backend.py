@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 COMPILED: bool = os.environ.get("AIOPS_PURE") != "1" and all(
     find_spec(f"aiops.kernels._{name}")
     for name in (
+        "gaps",
         "half",
         "histogram",
         "index",
@@ -26,6 +27,7 @@ COMPILED: bool = os.environ.get("AIOPS_PURE") != "1" and all(
 )
 
 if TYPE_CHECKING or COMPILED:
+    from aiops.kernels import _gaps as gaps
     from aiops.kernels import _half as half
     from aiops.kernels import _histogram as histogram
     from aiops.kernels import _index as index
@@ -38,11 +40,12 @@ if TYPE_CHECKING or COMPILED:
 else:
     from aiops.kernels import reference
 
-    half = histogram = index = merge = optimizer = reference
+    gaps = half = histogram = index = merge = optimizer = reference
     quantize = sparse = sparse_merge = topk = reference
 
 __all__ = [
     "COMPILED",
+    "gaps",
     "half",
     "histogram",
     "index",

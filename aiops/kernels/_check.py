@@ -5,6 +5,7 @@ The compiled twins index without bounds checks, so nothing reaches them that did
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -149,6 +150,30 @@ def apart(
         return
     if not (same and _address(array) == _address(other)):
         raise ValueError(f"{name} and {other_name} overlap in memory, they must be apart")
+
+
+def sizes(k: int, n: int) -> tuple[int, int]:
+    """Return both as ints, if ``k`` ascending positions below ``n`` can be.
+
+    Args:
+        k: How many positions.
+        n: One more than the largest position may be.
+
+    Raises:
+        ValueError: ``k`` or ``n`` is out of range.
+    """
+    k, n = operator.index(k), operator.index(n)
+    if not 0 <= n <= MOST_VALUES:
+        raise ValueError(f"n is {n}, it must be between 0 and {MOST_VALUES}")
+    if not 0 <= k <= n:
+        raise ValueError(f"k is {k}, it must be between 0 and n, which is {n}")
+    return k, n
+
+
+def ascending(place: int, n: int) -> str:
+    """Return what position number ``place`` of ascending ones below ``n`` must be, for a message."""
+    above = "above the one before it and " if place else ""
+    return f"it must be {above}below {n}"
 
 
 def weight(value: float, name: str = "weight") -> float:

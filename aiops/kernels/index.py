@@ -7,12 +7,10 @@ many positions there are and on nothing else. docs/wire.md says what is where.
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 
 from aiops.kernels import _backend, _check
-from aiops.kernels._check import MOST_VALUES, U8, U32, UINT8, UINT32
+from aiops.kernels._check import U8, U32, UINT8, UINT32
 
 
 def index_bytes(k: int, n: int) -> int:
@@ -25,7 +23,7 @@ def index_bytes(k: int, n: int) -> int:
     Raises:
         ValueError: ``k`` or ``n`` is out of range.
     """
-    return _backend.index.index_bytes(*_sizes(k, n))
+    return _backend.index.index_bytes(*_check.sizes(k, n))
 
 
 def encode_index(index: U32, n: int, *, out: U8 | None = None) -> U8:
@@ -47,7 +45,7 @@ def encode_index(index: U32, n: int, *, out: U8 | None = None) -> U8:
         ValueError: ``n`` is out of range, ``out`` has the wrong shape or overlaps ``index``, or a
             position is not above the one before it or not below ``n``; the message says which.
     """
-    k, n = _sizes(_check.vector("index", index, UINT32), n)
+    k, n = _check.sizes(_check.vector("index", index, UINT32), n)
     size = _backend.index.index_bytes(k, n)
     if out is None:
         out = np.empty(size, np.uint8)
@@ -56,7 +54,7 @@ def encode_index(index: U32, n: int, *, out: U8 | None = None) -> U8:
         _check.apart("out", out, "index", index)
     bad = _backend.index.encode_index(index, n, out)
     if bad >= 0:
-        raise ValueError(f"index[{bad}] is {index[bad]}, {_rule(bad, n)}")
+        raise ValueError(f"index[{bad}] is {index[bad]}, {_check.ascending(bad, n)}")
     return out
 
 
@@ -116,28 +114,16 @@ def require(wrong: int, k: int, n: int) -> None:
         n: One more than the largest position may be.
     """
     if wrong >= 0:
-        raise ValueError(f"position {wrong} of the index code is wrong, {_rule(wrong, n)}")
+        raise ValueError(
+            f"position {wrong} of the index code is wrong, {_check.ascending(wrong, n)}"
+        )
     if wrong < -1:
         fault = f"does not hold {k} positions" if wrong == -2 else "has bits set where none may be"
         raise ValueError(f"the index code {fault}")
 
 
-def _rule(place: int, n: int) -> str:
-    above = "above the one before it and " if place else ""
-    return f"it must be {above}below {n}"
-
-
-def _sizes(k: int, n: int) -> tuple[int, int]:
-    k, n = operator.index(k), operator.index(n)
-    if not 0 <= n <= MOST_VALUES:
-        raise ValueError(f"n is {n}, it must be between 0 and {MOST_VALUES}")
-    if not 0 <= k <= n:
-        raise ValueError(f"k is {k}, it must be between 0 and n, which is {n}")
-    return k, n
-
-
 def _coded(code: U8, k: int, n: int) -> tuple[int, int]:
-    k, n = _sizes(k, n)
+    k, n = _check.sizes(k, n)
     size = _backend.index.index_bytes(k, n)
     like = f"as {k} positions below {n} need"
     _check.vector("code", code, UINT8, length=size, like=like)

@@ -51,7 +51,7 @@ async def test_every_case_is_measured_and_everything_can_be_written(tmp_path):
     assert len({row.case for row in rows}) > 50
     assert all(row.case.endswith(f"n = {N:,}") for row in rows)
     assert sum(bool(row.goal) for row in rows) > 60
-    assert [line.unit for line in lines if isinstance(line, Figure)] == ["times the entropy"] * 6
+    assert [line.unit for line in lines if isinstance(line, Figure)] == ["times the entropy"] * 12
 
 
 @pytest.mark.usefixtures("hurried")
@@ -142,6 +142,19 @@ def test_samples_for_histograms_are_of_one_size(data):
     ours, theirs = (found[name]()[0].sum() for name in ("ours", "numpy"))
     assert theirs == N // 5
     assert abs(int(ours) - theirs) < BLOCK
+
+
+@pytest.mark.parametrize("code", index.CODES, ids=lambda code: code.name)
+def test_codes_of_positions_come_back(data, code):
+    positions = data.positions(0.1)
+    back = index.decode(data, positions, code)
+    for run in back.values():
+        run()
+    np.testing.assert_array_equal(back["ours"](), positions)
+    np.testing.assert_array_equal(back["numpy"](), positions)
+    found = index.encode(data, positions, code)
+    assert found["ours"]().size <= code.most(positions.size, N)
+    assert found["numpy"]().size > found["ours"]().size
 
 
 @pytest.mark.parametrize("density", [0.0, 0.001, 0.1, 1.0])

@@ -33,6 +33,14 @@ def code():
     return kernels.encode_index(step(), N)
 
 
+def packed():
+    return kernels.pack_index(2 * step() + 1, 2 * N)
+
+
+def riced():
+    return kernels.rice_index(2 * step() + 1, 2 * N)
+
+
 # As many values as need N scales.
 LONG = (N - 1) * kernels.INT8_BLOCK + 1
 
@@ -93,6 +101,12 @@ ARGUMENTS = {
     "decode_index out": (
         lambda a: kernels.decode_index(code(), N, N, out=a), np.uint32, "out", "out"
     ),
+    "pack_index out": (lambda a: kernels.pack_index(step(), N, a), np.uint8, "out", "write"),
+    "rice_index out": (lambda a: kernels.rice_index(step(), N, a), np.uint8, "out", "write"),
+    "unpack_index out": (
+        lambda a: kernels.unpack_index(packed(), N, 2 * N, a), np.uint32, "out", "out"
+    ),
+    "unrice_index out": (lambda a: kernels.unrice_index(riced(), N, 2 * N, a), np.uint32, "out", "out"),
     "energy_histogram x": (kernels.energy_histogram, np.float32, "x", "read"),
     "merge_sparse index": (
         lambda a: kernels.merge_sparse([], [], [], N, index=a, value=f32()),

@@ -45,6 +45,14 @@ def vectors(count, elements=anything):
     )
 
 
+@st.composite
+def position_sets(draw, most=80):
+    """Ascending positions, up to so many, and what they are below."""
+    n = draw(st.sampled_from([1, 2, 15, 16, 17, 64, 65, 300, 10_000, 2**24, 2**31 + 8, 2**32]))
+    index = draw(st.sets(st.integers(0, n - 1), max_size=min(n, most)))
+    return sorted(index), n
+
+
 def noise(n, seed=0):
     return np.random.default_rng(seed).standard_normal(n, dtype=np.float32)
 

@@ -32,6 +32,7 @@ def test_the_switch_takes_the_numpy_twins():
 @pytest.mark.parametrize(
     "module",
     [
+        "gaps",
         "half",
         "histogram",
         "index",

@@ -9,7 +9,9 @@ from tests.kernels.faces import (
     f32,
     i8,
     momentum,
+    packed,
     read_only,
+    riced,
     step,
     to_int8,
     u16,
@@ -96,6 +98,10 @@ def test_another_length_is_named(call, dtype, name):
         ("code", lambda a: kernels.decode_index(a, N, N), code()),
         ("code", lambda a: kernels.check_index(a, N, N), code()),
         ("code", lambda a: kernels.scatter_add_coded(f32(), a, f32()), code()),
+        ("index", lambda a: kernels.pack_index(a, N), step()),
+        ("index", lambda a: kernels.rice_index(a, N), step()),
+        ("code", lambda a: kernels.unpack_index(a, N, 2 * N), packed()),
+        ("code", lambda a: kernels.unrice_index(a, N, 2 * N), riced()),
     ],
 )
 def test_what_zeros_would_not_pass_for_is_checked_alike(name, call, good):
@@ -157,7 +163,7 @@ def shared(first, second):
     )
 
 
-F, U, H, C = np.float32, np.uint32, np.uint16, np.int8
+F, U, H, C, B = np.float32, np.uint32, np.uint16, np.int8, np.uint8
 
 
 def merge_into(index, value):
@@ -173,6 +179,10 @@ def merge_into(index, value):
         (("acc", "index"), (F, U), lambda a, b: kernels.scatter_add(a, b, f32())),
         (("acc", "value"), (F, F), lambda a, b: kernels.scatter_add(a, u32(), b)),
         (("acc", "value"), (F, F), lambda a, b: kernels.scatter_add_coded(a, code(), b)),
+        (("out", "index"), (B, U), lambda a, b: kernels.pack_index(b, N + 1, a)),
+        (("out", "index"), (B, U), lambda a, b: kernels.rice_index(b, N + 1, a)),
+        (("out", "code"), (U, B), lambda a, b: kernels.unpack_index(b, N, N, a)),
+        (("out", "code"), (U, B), lambda a, b: kernels.unrice_index(b, N, N, a)),
         (("value", "index"), (F, U), lambda a, b: merge_into(b, a)),
         (("out", "x"), (F, F), lambda a, b: kernels.gather(b, u32(), out=a)),
         (("out", "index"), (F, U), lambda a, b: kernels.gather(f32(), b, out=a)),

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from aiops import kernels
 from aiops.kernels import _backend, reference
+from tests.kernels.kit import position_sets
 
 LEVELS = range(_backend.topk.simd_level() + 1) if kernels.COMPILED else []
 BLOCK = 512
@@ -69,13 +70,6 @@ def spread(k, n, seed=0):
         return np.sort(generator.permutation(n)[:k])
     some = np.unique(generator.integers(0, n, 2 * k + 10))
     return np.sort(generator.choice(some, k, replace=False))
-
-
-@st.composite
-def position_sets(draw):
-    n = draw(st.sampled_from([1, 2, 15, 16, 17, 64, 65, 300, 10_000, 2**24, 2**31 + 8, 2**32]))
-    index = draw(st.sets(st.integers(0, n - 1), max_size=min(n, 80)))
-    return sorted(index), n
 
 
 @settings(deadline=None)

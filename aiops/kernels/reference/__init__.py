@@ -16,6 +16,7 @@ from aiops.kernels.reference.dense import (
     swap_update,
     weighted_add,
 )
+from aiops.kernels.reference.gaps import pack_index, rice_index, unpack_index, unrice_index
 from aiops.kernels.reference.half import add_half, first_nonfinite_half, from_half, to_half
 from aiops.kernels.reference.histogram import energy_histogram
 from aiops.kernels.reference.index import check_index, decode_index, encode_index, index_bytes
@@ -44,6 +45,8 @@ __all__ = [
     "merge_checked",
     "merge_sparse",
     "momentum",
+    "pack_index",
+    "rice_index",
     "scatter_add",
     "scatter_add_coded",
     "select_topk",
@@ -51,5 +54,7 @@ __all__ = [
     "swap_update",
     "to_half",
     "to_int8",
+    "unpack_index",
+    "unrice_index",
     "weighted_add",
 ]
