@@ -7,6 +7,7 @@ comes in, a plan goes out, and whoever asked makes all ranks follow it.
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -65,7 +66,12 @@ class Exchange(msgspec.Struct, frozen=True):
 
     @property
     def operator(self) -> str:
-        """What is exchanged: ``dense``, ``allgather``, ``artopk`` (leaders in turn), ``var`` or ``vote``."""
+        """What is exchanged.
+
+        ``dense``; each rank's largest values, ``allgather`` or, through a server, ``topk``; or everybody's values at
+        positions that others chose: leaders in turn, ``artopk``, the one with the largest energy, ``var``, or an N-th
+        of them by each rank, ``vote``.
+        """
         return self.collective.partition("_")[0]
 
     @property
@@ -100,13 +106,14 @@ class Spectrum:
         n = count[-1] if count.size else 0.0
         self.total = float(energy[-1]) if energy.size else 0.0
         self._share: Sequence[float] = [0.0, *(count / n).tolist()] if n else [0.0, 1.0]
-        whole = self.total if self.total > 0 else 1.0
-        self._energy: Sequence[float] = (
-            [0.0, *(energy / whole).tolist()] if self.total > 0 else [0.0] * len(self._share)
-        )
+        # A gradient that is not finite is no measure either.
+        whole = energy / self.total if 0 < self.total < math.inf else np.zeros(count.size)
+        self._energy: Sequence[float] = [0.0, *whole.tolist()] if n else [0.0, 0.0]
 
     def gain(self, density: float) -> float:
         """Return the share of the energy that the largest ``density`` of the values hold; 1 of a vector of zeros.
+
+        0 of one that is not finite.
 
         It is the compression gain of GraVAC (Tyagi and Swany, 2023) and of AR-Topk, ||Topk(G)||^2 / ||G||^2.
         """
