@@ -36,3 +36,13 @@ def check_share(what: str, value: object) -> None:
     """
     if not (is_real(value) and 0 <= value < 1):
         raise ConfigError(f"{what} is {value!r}, it must be in [0, 1)")
+
+
+def check_density(what: str, value: object) -> None:
+    """Refuse what is no density, in (0, 1].
+
+    Raises:
+        ConfigError: It is that.
+    """
+    if not (is_real(value) and 0 < value <= 1):
+        raise ConfigError(f"{what} is {value!r}, it must be in (0, 1]")

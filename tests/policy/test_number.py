@@ -7,7 +7,7 @@ import math
 import pytest
 
 from aiops.errors import ConfigError
-from aiops.policy.number import check_positive, check_share, is_count, is_real
+from aiops.policy.number import check_density, check_positive, check_share, is_count, is_real
 
 
 @pytest.mark.parametrize("value", [0, -3, 2.5, 1e300])
@@ -39,3 +39,11 @@ def test_what_is_no_share_is_refused(value):
     check_share("beta", 0)
     with pytest.raises(ConfigError, match=r"^beta is .*, it must be in \[0, 1\)$"):
         check_share("beta", value)
+
+
+@pytest.mark.parametrize("value", [0, -0.1, 1.001, math.nan, True, "0.1", None])
+def test_what_is_no_density_is_refused(value):
+    check_density("low", 1)
+    check_density("low", 1e-6)
+    with pytest.raises(ConfigError, match=r"^low is .*, it must be in \(0, 1\]$"):
+        check_density("low", value)

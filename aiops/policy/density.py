@@ -1,0 +1,216 @@
+"""Which share of the gradient is sent: always the same, or what suits the links and the gradient."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from aiops.errors import ConfigError
+from aiops.policy.adaptive import AdaptiveJudge, Settings
+from aiops.policy.choose import DWELL_STEPS, Chooser
+from aiops.policy.cost import check_collectives, is_dense
+from aiops.policy.exchange import Exchange, Load, Plan, Seen, Spectrum
+from aiops.policy.front import Prices
+from aiops.policy.number import check_density, is_count, is_real
+
+Takes = Literal["quickest", "knee"]
+Moo = Literal["grid", "nsga2"]
+
+# AR-Topk's range.
+LOW, HIGH = 0.001, 0.1
+# See aiops.policy.front.steps_needed; between what was seen without momentum.
+LAG = 0.003
+
+
+class FixedJudge:
+    """The decisions of :class:`Fixed`: none but on the collective, and that only where it may be chosen.
+
+    It asks for a plan only where there is one, since nothing here needs a spectrum.
+
+    Args:
+        chooser: Chooses the collective.
+        chooses: Whether it may.
+    """
+
+    __slots__ = ("_chooser", "_chooses", "_first", "_plan")
+
+    def __init__(self, chooser: Chooser, *, chooses: bool) -> None:
+        self._chooser = chooser
+        self._chooses = chooses
+        self._first = chooser.current
+        self._plan: Plan | None = None
+
+    @property
+    def first(self) -> Exchange:
+        """The given density, by the first collective."""
+        return self._first
+
+    def observe(self, seen: Seen) -> bool:
+        """Note a step; return whether another collective has become cheaper."""
+        if self._chooses and seen.network is not None and self._plan is None:
+            self._plan = self._chooser.choose(seen.step, seen.network)
+        return self._plan is not None
+
+    def decide(self, spectrum: Spectrum) -> Plan | None:
+        """Return the change of the collective."""
+        plan, self._plan = self._plan, None
+        return plan
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Always the same density, by the collective that takes the least for it, or by a given one.
+
+    Where a dense collective is cheaper than all others, everything is sent: the gain is larger, too.
+
+    Attributes:
+        density: k/n, in (0, 1].
+        collective: A name of :data:`aiops.policy.cost.COSTS`; None: what is cheapest.
+    """
+
+    density: float
+    collective: str | None = None
+
+    def __post_init__(self) -> None:
+        check_density("fixed's density", self.density)
+        if self.collective is not None:
+            check_collectives([self.collective])
+
+    def judge(self, load: Load, collectives: Sequence[str]) -> FixedJudge:
+        """Return the decisions of one training, see :class:`aiops.policy.exchange.Density`.
+
+        Raises:
+            ConfigError: A collective is unknown, or the given one is not among them.
+        """
+        wanted = None if self.collective is None else (self.collective,)
+        usable = _usable("fixed", collectives, wanted)
+        return FixedJudge(Chooser(load, usable, self.density), chooses=len(usable) > 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """AR-Topk's flexible communication (Tyagi and Swany, 2023): density and collective follow links and gain.
+
+    Candidates are all densities between two, each by the cheapest collective, and everything. They are weighed when
+    the links and the compute time of a step are known, and again where the gain has moved by 10 % or one of these by
+    20 %, see :class:`aiops.policy.adaptive.AdaptiveJudge`.
+
+    Attributes:
+        low: Smallest density, in (0, 1).
+        high: Largest one but 1, > ``low`` and <= 1.
+        collectives: Names of :data:`aiops.policy.cost.COSTS` to choose from; None: all that the job can do.
+        takes: ``"quickest"``: the least time to the same accuracy, by :func:`aiops.policy.front.quickest`. It is ours.
+            ``"knee"``: the paper's pick, :func:`aiops.policy.front.knee`, which needs no ``lag``.
+        lag: How many steps a lost gain costs, >= 0, see :func:`aiops.policy.front.steps_needed`. Inferred from our own
+            measurements: .002 to .003 without momentum, about .07 with a momentum of .9.
+        moo: ``"grid"``: every candidate of a grid is looked at. ``"nsga2"``: the paper's genetic search, by pymoo; it
+            finds nearly the same, in 100 ms for 1.
+        dwell: Steps that a decision stands, >= 1.
+    """
+
+    low: float = LOW
+    high: float = HIGH
+    collectives: tuple[str, ...] | None = None
+    takes: Takes = "quickest"
+    lag: float = LAG
+    moo: Moo = "grid"
+    dwell: int = DWELL_STEPS
+
+    def __post_init__(self) -> None:
+        check_density("adaptive's low", self.low)
+        check_density("adaptive's high", self.high)
+        if self.low >= self.high:
+            raise ConfigError(f"adaptive's low is {self.low!r}, it must be < high = {self.high!r}")
+        if self.collectives is not None:
+            check_collectives(self.collectives)
+            _check_sparse(self.collectives)
+        if self.takes not in get_args(Takes):
+            raise ConfigError(
+                f"adaptive takes {self.takes!r}, known are {', '.join(get_args(Takes))}"
+            )
+        if not (is_real(self.lag) and self.lag >= 0):
+            raise ConfigError(f"adaptive's lag is {self.lag!r}, it must be finite and >= 0")
+        if self.moo not in get_args(Moo):
+            raise ConfigError(
+                f"adaptive's moo is {self.moo!r}, known are {', '.join(get_args(Moo))}"
+            )
+        if self.moo == "nsga2" and importlib.util.find_spec("pymoo") is None:
+            raise ConfigError(
+                "adaptive's moo 'nsga2' needs pymoo, which is not installed: pip install 'aiops-ps[moo]', or use "
+                "'grid', which finds no less"
+            )
+        if not is_count(self.dwell, 1):
+            raise ConfigError(f"adaptive's dwell is {self.dwell!r}, it must be a whole number >= 1")
+
+    def judge(self, load: Load, collectives: Sequence[str]) -> AdaptiveJudge:
+        """Return the decisions of one training, see :class:`aiops.policy.exchange.Density`.
+
+        Raises:
+            ConfigError: A collective is unknown, or there is none to choose but dense ones.
+        """
+        usable = _usable("adaptive", collectives, self.collectives)
+        _check_sparse(usable)
+        settings = Settings(self.takes == "knee", self.lag, self.moo == "nsga2", self.dwell)
+        return AdaptiveJudge(settings, Prices(load, usable, self.low, self.high))
+
+
+# What both the job can do and the policy wants, in the job's order.
+def _usable(
+    policy: str, collectives: Sequence[str], wanted: Sequence[str] | None
+) -> tuple[str, ...]:
+    check_collectives(collectives)
+    usable = tuple(name for name in collectives if wanted is None or name in wanted)
+    if not usable:
+        raise ConfigError(
+            f"{policy} is to use {', '.join(wanted or ())}, this job can do {', '.join(collectives)}"
+        )
+    return usable
+
+
+def _check_sparse(collectives: Sequence[str]) -> None:
+    if all(is_dense(name) for name in collectives):
+        raise ConfigError(
+            f"adaptive has {', '.join(collectives)} to choose from, which all send everything: use fixed:1"
+        )
+
+
+def fixed(density: float) -> Fixed:
+    """Return always the same density, by the cheapest collective.
+
+    Args:
+        density: k/n, in (0, 1].
+    """
+    return Fixed(density)
+
+
+def adaptive(low: float = LOW, high: float = HIGH, lag: float = LAG) -> Adaptive:
+    """Return the density with the least time to the same accuracy.
+
+    Args:
+        low: Smallest density, in (0, 1).
+        high: Largest one but 1, > ``low`` and <= 1.
+        lag: How many steps a lost gain costs, >= 0: 0.003 without momentum, about 0.07 with a momentum of 0.9.
+    """
+    return Adaptive(low, high, lag=lag)
+
+
+def adaptive_knee(low: float = LOW, high: float = HIGH) -> Adaptive:
+    """Return AR-Topk's pick between time and gain, its knee, found on a grid.
+
+    Args:
+        low: Smallest density, in (0, 1).
+        high: Largest one but 1, > ``low`` and <= 1.
+    """
+    return Adaptive(low, high, takes="knee")
+
+
+def adaptive_nsga2(low: float = LOW, high: float = HIGH) -> Adaptive:
+    """Return AR-Topk's pick between time and gain, found by its genetic search; needs pymoo.
+
+    Args:
+        low: Smallest density, in (0, 1).
+        high: Largest one but 1, > ``low`` and <= 1.
+    """
+    return Adaptive(low, high, takes="knee", moo="nsga2")
