@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NoReturn, cast, get_args
 
 from aiops.errors import ConfigError
-from aiops.policy import dssp, esync, sync, weight, work
+from aiops.policy import density, dssp, esync, gravac, sync, weight, work
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
+from aiops.policy.exchange import Density
 
 Factory = Callable[..., object]
 MergeName = Literal["reset", "carry", "eager", "mix", "partial"]
@@ -43,6 +44,13 @@ WORK: dict[str, Factory] = {
     "esync": esync.esync,
     "esync_prototype": esync.esync_prototype,
     "fragments": work.fragments,
+}
+DENSITY: dict[str, Factory] = {
+    "fixed": density.fixed,
+    "adaptive": density.adaptive,
+    "adaptive_knee": density.adaptive_knee,
+    "adaptive_nsga2": density.adaptive_nsga2,
+    "gravac": gravac.gravac,
 }
 
 # Merge rules with a number, and the name of that number.
@@ -72,6 +80,9 @@ _ELSEWHERE = {
     "multikrum": "krum",
     "float16": "fp16",
     "bfloat16": "bf16",
+    "static": "fixed",
+    "auto": "adaptive",
+    "moo": "adaptive_nsga2",
 }
 
 
@@ -117,6 +128,11 @@ def parse_sync(text: str) -> SyncPolicy:
 def parse_work(text: str) -> WorkPolicy:
     """Return the work policy that ``text`` names, for example ``"fixed:10"`` or ``"until_model:2,50"``."""
     return cast(WorkPolicy, build("work", text, WORK))
+
+
+def parse_density(text: str) -> Density:
+    """Return the density policy that ``text`` names, for example ``"fixed:0.01"`` or ``"adaptive:0.001,0.1"``."""
+    return cast(Density, build("density", text, DENSITY))
 
 
 def parse_weights(text: str) -> WeightRule:

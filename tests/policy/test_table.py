@@ -10,11 +10,15 @@ import types
 import pytest
 
 from aiops.errors import ConfigError
+from aiops.policy.density import adaptive, adaptive_knee, adaptive_nsga2
+from aiops.policy.density import fixed as fixed_density
 from aiops.policy.esync import ESync
+from aiops.policy.gravac import gravac
 from aiops.policy.sync import asynchronous, bulk, ssp
 from aiops.policy.table import (
     SYNC,
     build,
+    parse_density,
     parse_merge,
     parse_sync,
     parse_weights,
@@ -88,6 +92,14 @@ from aiops.policy.work import fixed, fragments, until_model
             "by_steps:normalized(by_samples*by_staleness)",
             by_steps(normalized(product(by_samples(), by_staleness()))),
         ),
+        (parse_density, "fixed:0.01", fixed_density(0.01)),
+        (parse_density, "fixed:1", fixed_density(1)),
+        (parse_density, "adaptive", adaptive()),
+        (parse_density, " adaptive : 0.001, 0.1", adaptive()),
+        (parse_density, "adaptive:0.01,0.5,0.07", adaptive(0.01, 0.5, lag=0.07)),
+        (parse_density, "adaptive_knee:0.01", adaptive_knee(0.01)),
+        (parse_density, "gravac", gravac()),
+        (parse_density, "gravac:1e-3,0.1,0.9,25", gravac(eps=0.9, window=25)),
         (parse_merge, "reset", ("reset", {})),
         (parse_merge, "carry", ("carry", {})),
         (parse_merge, "eager", ("eager", {})),
@@ -146,6 +158,27 @@ def test_good_texts(parse, text, policy):
         (parse_weights, "uniform)", "have unbalanced parentheses"),
         (parse_weights, "uniform)*(uniform", "have unbalanced parentheses"),
         (parse_weights, "normalized(uniform)2", "unknown weights"),
+        (parse_density, "", "unknown density '', known are fixed, adaptive, adaptive_knee, "),
+        (parse_density, "adaptiv", "unknown density 'adaptiv', .*, did you mean 'adaptive'?"),
+        (parse_density, "gravity", "did you mean 'gravac'?"),
+        (parse_density, "moo", "did you mean 'adaptive_nsga2'?"),
+        (parse_density, "static:0.1", "did you mean 'fixed'?"),
+        (parse_density, "fixed", "missing a required argument: 'density'"),
+        (parse_density, "fixed:", "argument '' of density 'fixed:' is not a number"),
+        (parse_density, "fixed:0", r"fixed's density is 0, it must be in \(0, 1\]"),
+        (parse_density, "fixed:1.5", r"fixed's density is 1.5, it must be in \(0, 1\]"),
+        (parse_density, "fixed:nan", "fixed's density is nan"),
+        (parse_density, "fixed:0.1,0.2", "density 'fixed:0.1,0.2' does not fit .*too many"),
+        (parse_density, "adaptive:0.1,0.01", "adaptive's low is 0.1, it must be < high = 0.01"),
+        (parse_density, "adaptive:0.1,2", r"adaptive's high is 2, it must be in \(0, 1\]"),
+        (parse_density, "adaptive:0.1,1,-1", "adaptive's lag is -1, it must be finite and >= 0"),
+        (parse_density, "gravac:0.1,0.01", "gravac's low is 0.1, it must be < high = 0.01"),
+        (parse_density, "gravac:0.1,1,2", r"gravac's eps is 2, it must be in \[0, 1\)"),
+        (
+            parse_density,
+            "gravac:0.1,1,0.5,2.5",
+            "gravac's window is 2.5, it must be a whole number",
+        ),
         (parse_merge, "overwrite", "unknown merge 'overwrite', known are reset, carry, eager, mix"),
         (parse_merge, "reset:0.5", "merge 'reset:0.5' has an argument, reset takes none"),
         (parse_merge, "mix:", "argument '' of merge 'mix:' is not a number"),
@@ -156,6 +189,10 @@ def test_bad_texts(parse, text, sentence):
     with pytest.raises(ConfigError, match=sentence.replace("?", r"\?")) as caught:
         parse(text)
     assert "\n" not in str(caught.value)
+
+
+def test_a_search_by_pymoo_has_a_name():
+    assert parse_density("adaptive_nsga2:0.01") == adaptive_nsga2(0.01)
 
 
 def test_an_unknown_name_without_a_near_one_gets_no_suggestion():
