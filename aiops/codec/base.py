@@ -7,13 +7,14 @@ compression left behind (the residual) goes in and comes out of :meth:`Codec.enc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 Vector: TypeAlias = NDArray[np.float32]
 Residual: TypeAlias = NDArray[np.float32]
+Positions: TypeAlias = NDArray[np.uint32]
 Payload: TypeAlias = memoryview
 """The bytes of one encoded bucket: format 'B', one dimension, contiguous."""
 
@@ -79,3 +80,54 @@ class Codec(Protocol):
 
     def payload_bytes(self, n: int) -> int:
         """Return the size of an encoded bucket of ``n`` values, in bytes."""
+
+
+@runtime_checkable
+class PlacedCodec(Codec, Protocol):
+    """A codec whose payloads hold the values at positions that both ends know, and nothing else."""
+
+    @property
+    def index(self) -> Positions:
+        """The positions, uint32, shape (k,), ascending; read only."""
+
+    def values(self, payload: Payload) -> Vector:
+        """Return a checked payload as float32, shape (k,): a view of it where its memory is aligned."""
+
+    def take(self, total: Vector) -> Vector:
+        """Move the values at the positions out of ``total``, which keeps zero there; return them, shape (k,)."""
+
+
+@runtime_checkable
+class ChosenCodec(Codec, Protocol):
+    """A codec whose positions one worker of a round chooses for all of them, bucket by bucket.
+
+    As a :class:`Codec` it speaks for every choice: its name, its number, its sizes. What knows positions is :meth:`at`.
+    """
+
+    def total(
+        self, update: Vector, residual: Residual | None, *, spare: Residual | None = None
+    ) -> Vector:
+        """Return update plus residual, float32, shape (n,), in ``spare`` or in fresh memory.
+
+        Raises:
+            NotFinite: A sum overflows float32.
+        """
+
+    def choose(self, total: Vector) -> Positions:
+        """Return the positions to choose where update plus residual is ``total``, which is left untouched."""
+
+    def at(self, index: Positions, n: int) -> PlacedCodec:
+        """Return the codec of the values at these positions of a bucket of ``n`` values."""
+
+    def write(self, index: Positions, n: int) -> NDArray[np.uint8]:
+        """Return positions as they go over the wire, :meth:`positions_bytes` of them."""
+
+    def read(self, payload: Payload, n: int) -> Positions:
+        """Return the positions that a peer has sent, in memory of their own.
+
+        Raises:
+            ShapeMismatch: They are not as many as there must be, do not ascend, or reach ``n``.
+        """
+
+    def positions_bytes(self, n: int) -> int:
+        """Return the size of the positions of a bucket of ``n`` values, in bytes."""

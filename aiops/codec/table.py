@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aiops.codec.artopk import artopk
 from aiops.codec.base import Codec
 from aiops.codec.dense import dense
 from aiops.codec.half import bf16, fp16
@@ -22,6 +23,7 @@ CODEC: dict[str, Callable[..., Codec]] = {
     "topk_fp16": topk_fp16,
     "topk_bf16": topk_bf16,
     "topk_int8": topk_int8,
+    "artopk": artopk,
 }
 
 # Decoding takes k from the payload, so that one density serves for all.
@@ -35,6 +37,7 @@ _DECODERS: tuple[Codec, ...] = (
     topk_bf16(1.0),
     topk_int8(1.0),
     int8(),
+    artopk(1.0),
 )
 WIRE_IDS: dict[int, Codec] = {codec.wire_id: codec for codec in _DECODERS}
 

@@ -133,9 +133,18 @@ def move_largest(
     except ValueError:
         with np.errstate(over="ignore", invalid="ignore"):
             total = update + residual
-        at = first_nonfinite(total)
-        if at < 0:
-            raise
+        require_finite(total)
+        raise
+
+
+def require_finite(total: Vector) -> None:
+    """Refuse a sum of update and residual that overflows float32.
+
+    Raises:
+        NotFinite: It does; the message names the position.
+    """
+    at = first_nonfinite(total)
+    if at >= 0:
         raise NotFinite(
             f"update plus residual is {total[at]:g} at position {at}, "
             "the largest float32 is 3.4028e+38"

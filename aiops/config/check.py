@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, get_args
 
 from aiops.codec import table as codecs
+from aiops.codec.artopk import ArTopK
 from aiops.codec.base import DENSE
 from aiops.codec.topk import TopK
 from aiops.codec.topk_coded import CodedTopK
@@ -65,6 +66,7 @@ def check(config: ServerConfig) -> None:
     )
     if config.down.wire_id != DENSE:
         combination.check_down(config.sync, config.down.name)
+    _check_chosen(config)
     _check_fold(config)
     if config.fragments:
         _check_fragments(config)
@@ -93,6 +95,34 @@ def _check_auto(config: ServerConfig) -> None:
         proximal=config.proximal,
     )
     check_auto_rules(config.aggregation, config.optimizer)
+
+
+# Positions that one worker chooses for all.
+def _check_chosen(config: ServerConfig) -> None:
+    name, down = config.codec.name, config.down
+    if isinstance(down, ArTopK) and down.name != name:
+        raise ConfigError(
+            f"down {down.name!r} sends changes at the positions that the round's updates had, and codec {name!r} has "
+            f"others: use codec {down.name}, or another down"
+        )
+    if not isinstance(config.codec, ArTopK):
+        return
+    otherwise = f"codec topk_fp32:{config.codec.density!r}"
+    if not config.sync.barrier:
+        raise ConfigError(
+            f"codec {name!r} has all workers of a round send values at the same positions, and sync {config.sync!r} "
+            f"does not wait for them all: use sync bulk, or {otherwise}"
+        )
+    if config.streams:
+        raise ConfigError(
+            f"stream_bytes sends chunks back while others are on their way up, and codec {name!r} lets nobody push "
+            f"before the whole model's positions are known: leave stream_bytes out, or use {otherwise}"
+        )
+    if config.fold == "arrival":
+        raise ConfigError(
+            f"fold 'arrival' adds each push to a sum of the model's size, and codec {name!r} adds up the few values "
+            f"that pushes have at the same positions: use fold 'ordered', or {otherwise}"
+        )
 
 
 def _check_fold(config: ServerConfig) -> None:
@@ -177,7 +207,7 @@ def _check_fragments(config: ServerConfig) -> None:
             f"down {config.down.name!r} tells what has changed in the whole model, and work {config.work!r} takes a "
             "fragment at a time: use work until_model or fixed, or down dense"
         )
-    if isinstance(config.codec, TopK | CodedTopK):
+    if isinstance(config.codec, TopK | CodedTopK | ArTopK):
         raise ConfigError(
             f"codec {config.codec.name!r} keeps what it does not send for the next push, and work {config.work!r} "
             "pushes that again by itself: use dense, fp16, bf16 or int8"
@@ -194,7 +224,7 @@ def _check_drift(config: ServerConfig) -> None:
         bootstrap=config.bootstrap,
     )
     for codec in (config.codec, config.down):
-        if isinstance(codec, TopK | CodedTopK):
+        if isinstance(codec, TopK | CodedTopK | ArTopK):
             raise ConfigError(
                 f"drift {config.drift!r} reads the workers' mean progress from the model's change, of which codec "
                 f"{codec.name!r} sends a few values late: use dense, fp16, bf16 or int8, or drift 'off'"

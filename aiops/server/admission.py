@@ -37,10 +37,12 @@ class AdmittedPush(Handle):
         origin: The connection and the request that brought the payload.
         moved_steps: Mean local steps by which the version moved that it is merged in.
         holds: The newest version that its worker had a copy of when it sent this last; None for no copy.
+        chosen: How buckets are read whose positions were chosen for all pushes of the round.
     """
 
     __slots__ = (
-        "_frames", "holds", "member", "message", "moved_steps", "origin", "parts", "peer", "request",
+        "_frames", "chosen", "holds", "member", "message", "moved_steps", "origin", "parts", "peer",
+        "request",
     )  # fmt: skip
 
     def __init__(self, member: Member, peer: Peer, event: Event) -> None:
@@ -53,6 +55,7 @@ class AdmittedPush(Handle):
         self.origin = peer, event.request
         self.moved_steps = 0.0
         self.holds = self.message.holds
+        self.chosen: Mapping[Key, Codec] = {}
         self._frames = event.parts
 
     def unseen_bytes(self, seen: Collection[Key]) -> int:
@@ -145,6 +148,9 @@ def check_parts(
     table = store.require()
     for frame in push._frames:
         part, key = part_of(frame, table, codecs), Key(frame.header.key)
+        chosen = push.chosen.get(key)
+        if chosen is not None and chosen.wire_id == part.codec.wire_id:
+            part = Part(chosen, part.payload)
         bad = seen[key] if key in seen else first_bad(part, frame.header, table)
         if bad >= 0:
             raise NotFinite(f"push holds NaN or infinity in {store.where(key, bad)}")

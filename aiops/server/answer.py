@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aiops.buffers import Block
-from aiops.codec.base import Codec
+from aiops.codec.base import ChosenCodec, Codec
 from aiops.errors import ConnectionLost, NotMember, Refused
 from aiops.server.members import Member, Taken
 from aiops.server.peer import Peer, Reply
@@ -152,6 +152,9 @@ def send_model(
         return
     keys = None if fragment is None else table.fragment(fragment, service.config.fragments)
     changed = service.store.changed and _can_add(peer, peer.member, holds, version)
+    if changed and isinstance(service.config.down, ChosenCodec):
+        # The positions are known to whoever has pushed at them.
+        changed = taken is not None and taken.version == version
     model = _model(service, worker, version, taken, changed=changed, keys=keys)
     head = peer.session.send(Kind.MODEL, model, request=request)
     if changed:
@@ -203,6 +206,7 @@ def _model(
         moved_steps=taken.moved_steps if taken else 0.0,
         since=version - 1 if changed else None,
         policy=None if service.autopilot is None else policy_of(service, worker, version),
+        lead=taken is not None and service.leads(worker),
     )
 
 

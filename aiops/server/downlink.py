@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from aiops.codec.base import Codec, Residual, Vector
+from aiops.codec.base import ChosenCodec, Codec, PlacedCodec, Residual, Vector
 from aiops.types import Key
 
 
@@ -33,11 +33,12 @@ class Downlink:
             this ends.
     """
 
-    __slots__ = ("_coded", "_spares", "codec", "ending")
+    __slots__ = ("_coded", "_placed", "_spares", "codec", "ending")
 
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
         self.ending = False
+        self._placed = isinstance(codec, ChosenCodec)
         self._coded = Coded()
         # Rests that nobody needs any more: the next ones go to their memory.
         self._spares: dict[Key, Residual | None] = {}
@@ -46,7 +47,16 @@ class Downlink:
         """Return what the newest round changed in a bucket; it never changes itself."""
         return self._coded.payloads[key]
 
-    def encode(self, key: Key, update: Vector, old: Vector, *, out: Vector, coded: Coded) -> None:
+    def encode(
+        self,
+        key: Key,
+        update: Vector,
+        old: Vector,
+        *,
+        out: Vector,
+        coded: Coded,
+        place: PlacedCodec | None = None,
+    ) -> None:
         """Code an update with what is left of earlier ones, and write the version that comes of it.
 
         Args:
@@ -55,6 +65,7 @@ class Downlink:
             old: float32, shape (n,): the published values. Read only.
             out: float32, shape (n,), writable: receives the next ones.
             coded: Where payload and rest go.
+            place: Where all pushes of the round had their values, in this bucket; None where each had its own.
 
         Raises:
             NotFinite: A value cannot be represented on the wire.
@@ -65,13 +76,18 @@ class Downlink:
             if rest is not None:
                 out += rest
             return
+        codec = self.codec
+        if self._placed:
+            # A push of any other kind was refused, and every worker of the round knows the positions.
+            assert place is not None, "config has refused updates that are coded otherwise"
+            codec = place
         if rest is None:
-            rest = self.codec.init(update.size)
-        arrays, left = self.codec.encode(update, rest, spare=self._spares.pop(key, None))
+            rest = codec.init(update.size)
+        arrays, left = codec.encode(update, rest, spare=self._spares.pop(key, None))
         # In memory of its own: the arrays may be views of the update.
         payload = memoryview(b"".join([array.data for array in arrays if array.size]))
         np.copyto(out, old)
-        self.codec.add_to(out, payload, 1.0)
+        codec.add_to(out, payload, 1.0)
         coded.payloads[key], coded.rests[key] = payload, left
 
     def keep(self, coded: Coded) -> None:

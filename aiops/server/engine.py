@@ -10,6 +10,7 @@ hands them back inside the actions.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from types import MappingProxyType as Seen
 
@@ -60,6 +61,7 @@ class Engine:
         fold: Whether pushes are added to their round's sum as they come; the weights are a foldable rule then.
         version: Rounds closed.
         started: Whether ``min_workers`` was reached.
+        turn: Rounds that were closed, and rounds that were given up.
     """
 
     sync: SyncPolicy
@@ -70,6 +72,7 @@ class Engine:
     fold: bool = False
     version: Version = field(default=Version(0))
     started: bool = False
+    turn: int = 0
     _roster: Roster = field(default_factory=Roster)
     _round: Round = field(default_factory=Round)
     _parked: dict[WorkerId, Answer] = field(default_factory=dict)
@@ -114,6 +117,7 @@ class Engine:
                 self._replan()
                 return self._turned_away(worker) + self._advance(now)
             case MergeFailed(error):
+                self.turn += 1
                 return given_up(self._round.end(), error) + self._advance(now)
 
     def preview(
@@ -168,7 +172,21 @@ class Engine:
         """Members that have pushed, in this life or before they came back, which ``min_workers`` counts."""
         held = self._departed & self._round.held.keys()
         back = self._roster.here(held | self._early.keys())
-        return len(self._roster.clocks) + len(back - self._roster.clocks.keys())
+        active = self._roster.clocks.keys()
+        return len(active) - len(self._roster.entered) + len(back - active)
+
+    @property
+    def active(self) -> AbstractSet[WorkerId]:
+        """Members that rounds wait for."""
+        return self._roster.clocks.keys()
+
+    def may_enter(self, worker: WorkerId) -> bool:
+        """Return whether a member's next push can be one of the open round: that is not closing, nor has one of it."""
+        return not (self._round.busy or self._round.has_push(worker) or worker in self._early)
+
+    def enter(self, worker: WorkerId) -> None:
+        """Have the open round wait for the push of a member that may enter it."""
+        self._roster.enter(worker)
 
     def waiting_for(self) -> list[WorkerId]:
         """Return the active members whose push the open round lacks, in order; for status reports."""
@@ -222,7 +240,8 @@ class Engine:
             return Busy(f"worker {push.worker} has a push in the open round, one is the limit")
         staleness, bound = self.version - push.base, self.sync.max_staleness
         # A newcomer's first push may be late however slow it is, or it could never get in.
-        newcomer = not active and push.base >= member.joined
+        fresh = not active or push.worker in self._roster.entered
+        newcomer = fresh and push.base >= member.joined
         if bound is not None and staleness > bound and not newcomer:
             return StalePush(staleness, bound)
         if self._folding is not None:
@@ -248,6 +267,7 @@ class Engine:
             weights = tuple(self.weights(views))
             if not any(weights):
                 error = ZeroWeight(f"all {len(chosen)} pushes of the round weigh 0")
+                self.turn += 1
                 actions += given_up(chosen, error)
                 continue
             self._round.begin(chosen, now)
@@ -276,6 +296,7 @@ class Engine:
 
     def _merged(self, now: float) -> list[Action]:
         self.version, self._merged_at = Version(self.version + 1), now
+        self.turn += 1
         merged = self._round.end()
         for held in merged:
             if held.answered:

@@ -150,6 +150,18 @@ class Advise(msgspec.Struct, frozen=True):
     held_s: float = 0.0
 
 
+class Lead(msgspec.Struct, frozen=True):
+    """Ask a worker that asked for the positions of its round to choose them."""
+
+    handle: Handle
+
+
+class Show(msgspec.Struct, frozen=True):
+    """Tell a worker that asked for the positions of its round, or sent some, which they are: the newest choice's."""
+
+    handle: Handle
+
+
 class Drop(msgspec.Struct, frozen=True):
     """A push that was answered while it waited will not be merged after all; its worker cannot be told."""
 
@@ -157,4 +169,4 @@ class Drop(msgspec.Struct, frozen=True):
     error: Refused
 
 
-Action: TypeAlias = Fold | Merge | Answer | Decline | Advise | Drop
+Action: TypeAlias = Fold | Merge | Answer | Decline | Advise | Lead | Show | Drop

@@ -13,6 +13,7 @@ from aiops.codec.base import DENSE, Codec
 from aiops.errors import Busy, ConnectionLost, NotMember, Refused
 from aiops.server.admission import AdmittedPush, admitted, misfit, objection, pushed
 from aiops.server.arrival import Arrivals
+from aiops.server.choosing import make_choosing
 from aiops.server.event import (
     Action,
     Advise,
@@ -21,7 +22,9 @@ from aiops.server.event import (
     Drop,
     Event,
     Fold,
+    Lead,
     Merge,
+    Show,
 )
 from aiops.server.folding import Folding
 from aiops.server.members import Taken
@@ -31,7 +34,7 @@ from aiops.server.peer import Peer
 from aiops.server.question import answer, ask
 from aiops.server.streaming import Streaming
 from aiops.server.threads import INLINE_BYTES, Threads
-from aiops.types import Key
+from aiops.types import Key, WorkerId
 from aiops.wire.session import Event as Received
 
 if TYPE_CHECKING:
@@ -79,6 +82,9 @@ class Merger:
             done=self._give_back,
             inline_bytes=INLINE_BYTES,
         )
+        self._choosing = make_choosing(
+            service, service.config.codec, in_thread=self._in_thread, act=self._act
+        )
         self._merging = Merging(
             service,
             arrivals,
@@ -117,7 +123,26 @@ class Merger:
 
     def feed(self, event: Event) -> None:
         """Tell the engine what happened and do what it says."""
-        self._act(self._service.engine.handle(event, self._loop.time()))
+        self._act(self._decide(event, self._loop.time()))
+
+    def choose(self, peer: Peer, event: Received) -> None:
+        """Take in what a worker chooses for its round, or tell it what was chosen, now or once that can be said."""
+        if self._choosing is None:
+            event.release()
+            codec = self._service.config.codec.name
+            peer.refuse(event.request, Refused(f"codec {codec} has no positions to choose"))
+            return
+        self._act(self._choosing.choose(peer, event))
+
+    def leads(self, worker: WorkerId) -> bool:
+        """Return whether a worker's next push is to choose its round's positions."""
+        return self._choosing is not None and self._choosing.leads(worker)
+
+    def lost(self, peer: Peer) -> None:
+        """Note that a connection is over."""
+        if self._choosing is not None:
+            self._act(self._choosing.lost(peer))
+        self.release_held_back()
 
     def ask(self, peer: Peer, event: Received) -> None:
         """Answer a worker that asks how far its round goes, now or once that can be said."""
@@ -136,7 +161,16 @@ class Merger:
         self._waiting.clear()
         self._held_back.clear()
 
+    # What the engine makes of an event, and what that means to those who ask for their round's positions.
+    def _decide(self, event: Event, now: float) -> list[Action]:
+        actions = self._service.engine.handle(event, now)
+        return actions if self._choosing is None else [*actions, *self._choosing.follow()]
+
     def _begin(self, push: AdmittedPush) -> None:
+        error = None if self._choosing is None else self._choosing.objection(push)
+        if error is not None:
+            self._act([Decline(push, error)])
+            return
         seen = self._arrivals.came(push)
         if push.unseen_bytes(seen) <= INLINE_BYTES:
             self._enter(push, objection(push, self._service.store, self._codecs, seen))
@@ -155,6 +189,8 @@ class Merger:
         if error is None:
             store, version = self._service.store, self._service.engine.version
             error = misfit(push, self._service) or store.claim(push, newest=version)
+        if error is None and self._choosing is not None:
+            error = self._choosing.misfit(push)
         if error is not None:
             self._act([Decline(push, error)])
             return
@@ -166,7 +202,7 @@ class Merger:
             self._held_back.append(push)
             return
         self._service.counters["pushes"] += 1
-        actions = self._service.engine.handle(pushed(member.worker, push, push.message), now)
+        actions = self._decide(pushed(member.worker, push, push.message), now)
         self._act(actions)
         if self._service.engine.fold and not any(
             isinstance(action, Fold) and action.handle is push for action in actions
@@ -216,6 +252,9 @@ class Merger:
                 confirm(self._service, push, taken)
             case Advise():
                 answer(action)
+            case Lead() | Show():
+                assert self._choosing is not None
+                self._choosing.tell(action)
             case Decline(handle, error):
                 push = admitted(handle)
                 self._service.counters[f"refused_{type(error).__name__}"] += 1

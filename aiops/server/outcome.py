@@ -21,7 +21,8 @@ def confirm(service: Service, push: AdmittedPush, taken: Taken) -> None:
         fragment = push.message.fragment
         send_model(service, push.peer, push.request, taken, holds=push.holds, fragment=fragment)
     else:
-        push.peer.post(Kind.ACK, Ack(taken.version, taken.staleness), push.request)
+        lead = service.leads(push.member.worker)
+        push.peer.post(Kind.ACK, Ack(taken.version, taken.staleness, lead), push.request)
 
 
 def repeat(service: Service, push: AdmittedPush) -> None:

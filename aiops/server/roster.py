@@ -62,10 +62,12 @@ class Roster:
         clocks: Local steps of the active ones, which have pushed: a round waits for them until they leave. Changed
             here alone.
         granted: How far those may go that a policy lets go on for several pushes.
+        entered: The active ones that have not pushed: they have asked for what their first push has to be like.
     """
 
     clocks: dict[WorkerId, Clock] = field(default_factory=dict)
     granted: dict[WorkerId, Clock] = field(default_factory=dict)
+    entered: set[WorkerId] = field(default_factory=set)
     _members: dict[WorkerId, Member] = field(default_factory=dict)
     # The least of the clocks and how many have it, so that it is looked for only once all of them have gone on: a
     # look takes time for every member. Clocks never fall, and a newcomer's is no smaller; -1 is nobody's.
@@ -92,10 +94,20 @@ class Roster:
         """Let a worker go, if it is here."""
         self._members.pop(worker, None)
         self.granted.pop(worker, None)
+        self.entered.discard(worker)
         if self.clocks.pop(worker, None) == self._least:
             self._n_least -= 1
         if not self.clocks:
             self._least, self._n_least = Clock(-1), 0
+
+    def enter(self, worker: WorkerId) -> None:
+        """Have rounds wait for a member that has not pushed yet; nothing happens where they do already."""
+        if worker in self.clocks:
+            return
+        member = self._members[worker]
+        self.clocks[worker] = member.clock = max(member.clock, self.slowest())
+        self._n_least += member.clock == self._least
+        self.entered.add(worker)
 
     def pushed(self, push: Pushed, now: float) -> Pace:
         """Count the steps of a member's push and its measurements in; return its pace."""
@@ -107,6 +119,7 @@ class Roster:
         clocks[push.worker] = member.clock = clock
         if clock != before:
             self._n_least += (clock == self._least) - (before == self._least)
+        self.entered.discard(push.worker)
         member.pace.pushed(push, now)
         return member.pace
 

@@ -7,20 +7,20 @@ state, which count with its parameters or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aiops.buffers import Block
-from aiops.codec.base import DENSE
+from aiops.codec.base import DENSE, PlacedCodec
 from aiops.errors import NotFinite
 from aiops.kernels import first_nonfinite, merge_checked
 from aiops.merge.base import Rules, Selection, Vector
 from aiops.server.downlink import Coded, Downlink
 from aiops.server.draft import CHUNK_BYTES
-from aiops.server.shard import Draft, MergeJob, Origin
+from aiops.server.shard import Draft, MergeJob, Origin, Part
 from aiops.server.state import StateDraft
 from aiops.types import Key, WorkerId
 
@@ -115,7 +115,8 @@ class RuledJob(MergeJob, kw_only=True):
         if position >= 0:
             return position
         try:
-            self._downlink.encode(key, change, old, out=values, coded=self.coded)
+            place = _place(self._pushes, key)
+            self._downlink.encode(key, change, old, out=values, coded=self.coded, place=place)
         except NotFinite as error:
             name = self._downlink.codec.name
             self.error = NotFinite(
@@ -215,6 +216,12 @@ class RuledJob(MergeJob, kw_only=True):
             part.codec.add_to(vector, part.payload, 1.0)
             vectors.append(vector)
         return vectors
+
+
+# Where the pushes of a round have a bucket's values, where positions were chosen for all.
+def _place(pushes: Sequence[Mapping[Key, Part]], key: Key) -> PlacedCodec | None:
+    codec = pushes[0][key].codec if pushes and key in pushes[0] else None
+    return codec if isinstance(codec, PlacedCodec) else None
 
 
 def _pieces(size: int) -> Iterator[slice]:

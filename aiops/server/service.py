@@ -35,7 +35,7 @@ from aiops.server.streaming import make_arrivals
 from aiops.server.threads import Threads
 from aiops.server.waiters import Waiters
 from aiops.transport.lane import Lane
-from aiops.types import Key, TensorSpec
+from aiops.types import Key, TensorSpec, WorkerId
 from aiops.wire.frame import Header, Kind
 from aiops.wire.message import Ping, Push, Report
 from aiops.wire.reader import HOLD, Landing
@@ -216,7 +216,7 @@ class Service:
             log.info("worker %d is disconnected: %s", peer.member.worker, error or "closed")
         self._arrivals.lost(peer)
         self.landings.lost(peer)
-        self._merger.release_held_back()
+        self._merger.lost(peer)
         self._seeding.lost(peer)
 
     def land(self, peer: Peer, header: Header, message: Push) -> Landing | None:
@@ -261,6 +261,8 @@ class Service:
                 peer.post(Kind.REPORT, Report(report(self)), event.request)
             case Kind.QUERY:
                 self._merger.ask(peer, event)
+            case Kind.CHOOSE:
+                self._merger.choose(peer, event)
             case Kind.LEAVE if peer.member.peer is peer:
                 self.drop(peer.member, "left")
                 self.close(peer)
@@ -268,6 +270,10 @@ class Service:
                 pass
             case _:
                 raise AssertionError(f"session let {event.kind!r} through")
+
+    def leads(self, worker: WorkerId) -> bool:
+        """Return whether a worker's next push is to choose its round's positions."""
+        return self._merger.leads(worker)
 
     def feed(self, event: EngineEvent) -> None:
         """Tell the engine what happened and do what it says."""

@@ -7,16 +7,16 @@ fresh blocks that are swapped in when every shard is done.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from aiops.buffers import Block, BufferPool
-from aiops.codec.base import DENSE, Codec
+from aiops.codec.base import DENSE, Codec, PlacedCodec
 from aiops.errors import Refused
-from aiops.kernels import merge_checked
+from aiops.kernels import gather, merge_checked
 from aiops.server.draft import CHUNK_BYTES
 from aiops.types import Key, ShardId, WorkerId
 
@@ -103,6 +103,9 @@ class MergeJob(msgspec.Struct):
         if self._scratch is None:
             arrays = [np.frombuffer(part.payload, np.float32) for part in parts]
             return _merge_dense(old, arrays, weights, gain, values)
+        place = _same_place(parts)
+        if place is not None:
+            return _merge_placed(old, place, parts, weights, gain, values)
         acc = self._scratch.float32()[: values.size]
         acc.fill(0.0)
         for part, weight in zip(parts, weights, strict=True):
@@ -235,6 +238,32 @@ class Shard:
         for block in self._published.values():
             block.release()
         self._published = {}
+
+
+# Where all parts have their values, if that is the same for all: these are added up as they lie.
+def _same_place(parts: Sequence[Part]) -> PlacedCodec | None:
+    codec = parts[0].codec if parts else None
+    # Asking a protocol takes 15 us, which is longer than a small bucket's merge.
+    if not hasattr(codec, "index") or any(part.codec is not codec for part in parts):
+        return None
+    return cast(PlacedCodec, codec)
+
+
+# The sum of :func:`_merge_dense` over the values that move, and a copy of all others.
+def _merge_placed(
+    old: NDArray[np.float32],
+    place: PlacedCodec,
+    parts: Sequence[Part],
+    weights: Sequence[float],
+    gain: float,
+    out: NDArray[np.float32],
+) -> int:
+    moved = gather(old, place.index)
+    sources = [place.values(part.payload) for part in parts]
+    position = merge_checked(moved, sources, weights, gain=gain, out=moved)
+    np.copyto(out, old)
+    out[place.index] = moved
+    return position if position < 0 else int(place.index[position])
 
 
 # Chunk by chunk, so that what is merged stays in the cache between its sum and its check.

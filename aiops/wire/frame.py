@@ -72,6 +72,8 @@ class Kind(enum.IntEnum):
     REPORT = 18
     QUERY = 19
     ADVICE = 20
+    CHOOSE = 21
+    CHOSEN = 22
 
 
 _KINDS = {int(kind): kind for kind in Kind}

@@ -14,7 +14,8 @@ from aiops.types import TensorSpec
 from aiops.wire.frame import Kind
 from aiops.wire.table import Table
 
-MINOR = 0
+# 1 has CHOOSE and CHOSEN.
+MINOR = 1
 
 # Features of a server: it wants the buckets of every push in key order, since one is of use when all workers' are here.
 IN_ORDER = 1
@@ -118,6 +119,7 @@ class Push(Message, frozen=True):
     ``n_data`` is how many training samples the worker has at all, 0 where it does not say.
     A push of a ``fragment`` has that fragment's keys alone, and so has the model that answers it.
     ``payload_bytes`` is what all of its TENSOR frames carry together, 0 where it does not say.
+    ``choice`` is the number of the choice of positions that its values are at, where a leader chooses them.
     """
 
     sequence: Count
@@ -134,6 +136,7 @@ class Push(Message, frozen=True):
     n_data: Count = 0
     fragment: Count | None = None
     payload_bytes: Count = 0
+    choice: Count | None = None
 
 
 class Pull(Message, frozen=True):
@@ -143,11 +146,13 @@ class Pull(Message, frozen=True):
 class Ack(Message, frozen=True):
     """A push is merged (or a seed taken): ``version`` holds it, ``staleness`` rounds late.
 
-    Under a server's buffer it may only be taken: it becomes part of a later version.
+    Under a server's buffer it may only be taken: it becomes part of a later version. ``lead`` is that of
+    :class:`Model`.
     """
 
     version: Count
     staleness: Count
+    lead: bool = False
 
 
 class Model(Message, frozen=True):
@@ -163,6 +168,8 @@ class Model(Message, frozen=True):
 
     A server whose ``policy`` changes while workers train says with every model which one goes with it: it is adopted
     together with the model, at the worker's step boundary, and what comes after it is coded as it says.
+
+    ``lead`` says that the receiver's next push chooses the positions of its round.
     """
 
     version: Count
@@ -175,6 +182,7 @@ class Model(Message, frozen=True):
     moved_steps: float = 0.0
     since: Count | None = None
     policy: Policy | None = None
+    lead: bool = False
 
 
 class Refuse(Message, frozen=True):
@@ -229,6 +237,27 @@ class Advice(Message, frozen=True):
     held_s: float = 0.0
 
 
+class Choose(Message, frozen=True):
+    """Who leads the round sends its positions, in ``parts`` TENSOR frames; else: which are they? Answered by CHOSEN.
+
+    Whoever asks is waited for from then on: the round that it hears the positions of closes with its push.
+    """
+
+    lead: bool = False
+    parts: Count = 0
+
+
+class Chosen(Message, frozen=True):
+    """The positions of choice ``number``, in ``parts`` TENSOR frames, or none: those that the receiver has sent.
+
+    With ``lead`` there are none yet, and the receiver is to choose them.
+    """
+
+    number: Count
+    lead: bool = False
+    parts: Count = 0
+
+
 TYPES: dict[Kind, type[Message]] = {
     Kind.HELLO: Hello,
     Kind.WELCOME: Welcome,
@@ -249,6 +278,8 @@ TYPES: dict[Kind, type[Message]] = {
     Kind.REPORT: Report,
     Kind.QUERY: Query,
     Kind.ADVICE: Advice,
+    Kind.CHOOSE: Choose,
+    Kind.CHOSEN: Chosen,
 }
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -12,7 +12,7 @@ import msgspec
 
 from aiops.errors import BadHandshake, LocalProtocolError, RemoteProtocolError
 from aiops.wire.frame import Frame, Header, Kind, frame_bytes, header_bytes
-from aiops.wire.message import Message, Model, Push, Seed, decode, encode
+from aiops.wire.message import Choose, Chosen, Message, Model, Push, Seed, decode, encode
 
 
 class Role(enum.Enum):
@@ -47,6 +47,7 @@ _WORKER_SAYS = (
     Kind.PONG,
     Kind.TENSOR,
     Kind.QUERY,
+    Kind.CHOOSE,
 )
 _SERVER_SAYS = (
     Kind.TABLE,
@@ -58,6 +59,7 @@ _SERVER_SAYS = (
     Kind.PONG,
     Kind.TENSOR,
     Kind.ADVICE,
+    Kind.CHOSEN,
 )
 TRANSITIONS: dict[tuple[Role, State], dict[Kind, State]] = {
     (Role.WORKER, State.NEW): {Kind.HELLO: State.NEW},
@@ -80,8 +82,10 @@ TRANSITIONS: dict[tuple[Role, State], dict[Kind, State]] = {
     (Role.SERVER, State.CLOSED): {},
 }
 
-_CARRIES_PARTS = (Push, Seed, Model)
-_ANSWERS = frozenset({Kind.ACK, Kind.MODEL, Kind.REFUSE, Kind.REPORT, Kind.TABLE, Kind.ADVICE})
+_CARRIES_PARTS = (Push, Seed, Model, Choose, Chosen)
+_ANSWERS = frozenset(
+    {Kind.ACK, Kind.MODEL, Kind.REFUSE, Kind.REPORT, Kind.TABLE, Kind.ADVICE, Kind.CHOSEN}
+)
 # TABLE is half an answer: the model follows under the same request.
 _LAST_ANSWERS = _ANSWERS - {Kind.TABLE}
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aiops.codec.base import DENSE
+from aiops.codec.base import DENSE, Codec
 from aiops.errors import REFUSALS, AiopsError, Refused, RemoteProtocolError, StalePush
 from aiops.types import Version
 from aiops.wire.frame import Frame, Header
@@ -49,17 +49,19 @@ def resolve_model(
     flat: NDArray[np.float32],
     event: Event,
     mirror: Mirror | None = None,
+    chosen: Mapping[int, Codec] | None = None,
 ) -> None:
     """Resolve with the model that has landed in ``flat``, or fail with what came instead.
 
-    Where a ``mirror`` is kept it becomes this model, and an answer that says what has changed is added to it first.
+    Where a ``mirror`` is kept it becomes this model, and an answer that says what has changed is added to it first,
+    at positions that were ``chosen`` for the round where there are such.
     """
     body = event.body
     if not isinstance(body, Model):
         fail(ticket, event)
         return
     try:
-        _complete(table, flat, body, event.parts, mirror)
+        _complete(table, flat, body, event.parts, mirror, chosen or {})
         if body.policy is not None and mirror is not None:
             mirror.follow(body.policy.down, body.version, flat)
     except RemoteProtocolError as error:
@@ -80,6 +82,7 @@ def resolve_model(
             body.max_steps,
             body.moved_steps,
             body.policy,
+            body.lead,
         )
     )
 
@@ -90,6 +93,7 @@ def _complete(
     body: Model,
     parts: Sequence[Frame],
     mirror: Mirror | None,
+    chosen: Mapping[int, Codec],
 ) -> None:
     versions = {part.header.version for part in parts}
     if len(parts) != len(table.buckets) or versions - {body.version}:
@@ -109,7 +113,7 @@ def _complete(
             "and no such answers were agreed"
         )
     else:
-        mirror.add(table, body, parts, flat)
+        mirror.add(table, body, parts, flat, chosen)
 
 
 def fail(ticket: Ticket[Any], event: Event) -> None:

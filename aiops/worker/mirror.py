@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +93,12 @@ class Mirror:
         return np.empty(header.size, np.uint8).data
 
     def add(
-        self, table: Table, model: Model, parts: Sequence[Frame], flat: NDArray[np.float32]
+        self,
+        table: Table,
+        model: Model,
+        parts: Sequence[Frame],
+        flat: NDArray[np.float32],
+        chosen: Mapping[int, Codec],
     ) -> None:
         """Go on to the version that an answer leads to; nothing has changed here when an error is raised.
 
@@ -102,6 +107,7 @@ class Mirror:
             model: What the answer says of itself.
             parts: One for each key. Running statistics are whole, and have landed in ``flat``.
             flat: float32, shape (table.size,), writable: receives the model.
+            chosen: How changes are coded in buckets whose positions were chosen for the round, by key.
 
         Raises:
             RemoteProtocolError: It is not about the version that is here, or a part makes no sense.
@@ -115,14 +121,14 @@ class Mirror:
         codec = self._codec
         assert codec is not None
         for part in parts:
-            _check(codec, table, part)
+            _check(chosen.get(part.header.key, codec), table, part)
         for part in parts:
             bucket = table.buckets[part.header.key]
             own, given = self._flat[bucket.start : bucket.stop], flat[bucket.start : bucket.stop]
             if bucket.averaged:
                 np.copyto(own, given)
             else:
-                codec.add_to(own, part.payload, 1.0)
+                chosen.get(part.header.key, codec).add_to(own, part.payload, 1.0)
                 np.copyto(given, own)
         self.version = Version(model.version)
 

@@ -16,6 +16,10 @@ from aiops.errors import Busy, ConnectionLost, LocalProtocolError, NotFinite, Sh
 from aiops.wire.message import IN_ORDER, Push
 from aiops.wire.table import Table
 from aiops.worker.bucket import check_finite, check_out, check_vector
+from aiops.worker.choose import Choice
+from aiops.worker.chooser import make_chooser
+from aiops.worker.encode import INLINE_VALUES as INLINE_VALUES
+from aiops.worker.encode import with_rest
 from aiops.worker.fragment import Fragment, FragmentRequest
 from aiops.worker.link import Link
 from aiops.worker.mirror import Mirror
@@ -24,9 +28,6 @@ from aiops.worker.ticket import Snapshot, Ticket
 
 # Pushes that may wait behind the one under way; more means that the caller does not await its tickets.
 MAX_WAITING = 16
-
-# Encoding so many values takes well under a millisecond and stays on the loop; more goes to a thread.
-INLINE_VALUES = 256 * 1024
 
 
 class _Waiting(msgspec.Struct, eq=False):
@@ -38,6 +39,7 @@ class _Waiting(msgspec.Struct, eq=False):
     fragment: Fragment | None
     codec: Codec
     residuals: dict[int, Residual | None] = {}
+    choice: Choice | None = None
 
 
 class _Left(msgspec.Struct, eq=False):
@@ -77,6 +79,7 @@ class Pusher:
         self._plain = plain
         self._sequences = sequences
         self._mirror = mirror
+        self._chooser = make_chooser(link, codec, plain)
         self._first = 0
         self._closed = False
         # The first one is under way.
@@ -163,6 +166,9 @@ class Pusher:
             )
         codec = codec or self._codec
         waiting = _Waiting(table, message, update, out, ticket, fragment, codec)
+        if self._chooser is not None:
+            # Before the next push begins.
+            ticket.then(self._chooser.told)
         ticket.heard(lambda: self._answered(waiting))
         self._waiting.append(waiting)
         if len(self._waiting) == 1:
@@ -192,7 +198,12 @@ class Pusher:
     # used again.
     async def _encode_apart(self, waiting: _Waiting) -> None:
         try:
-            encoded = await asyncio.to_thread(self._encode, waiting)
+            if self._chooser is None:
+                encoded = await asyncio.to_thread(self._encode, waiting)
+            else:
+                left, spares = self._left.rests, self._spares
+                placed = await self._chooser.encode(waiting.table, waiting.update, left, spares)
+                encoded, waiting.choice = (placed.payload, placed.rests), placed.choice
             self._submit(waiting, encoded)
         except Exception as error:
             waiting.ticket.fail(error)
@@ -200,7 +211,8 @@ class Pusher:
     # Send the first of those that wait.
     def _begin(self) -> None:
         waiting = self._waiting[0]
-        if waiting.update.size > INLINE_VALUES and waiting.codec.wire_id != DENSE:
+        apart = waiting.update.size > INLINE_VALUES and waiting.codec.wire_id != DENSE
+        if apart or self._chooser is not None:
             self._wake.set()
             return
         try:
@@ -211,7 +223,10 @@ class Pusher:
     def _submit(self, waiting: _Waiting, encoded: _Encoded) -> None:
         if waiting.ticket.done():
             return
-        message = msgspec.structs.replace(waiting.message, sequence=next(self._sequences))
+        choice, number = waiting.choice, next(self._sequences)
+        message = msgspec.structs.replace(
+            waiting.message, sequence=number, choice=None if choice is None else choice.number
+        )
         payload, waiting.residuals = encoded
         if waiting.fragment is not None:
             self._link.submit(
@@ -237,6 +252,7 @@ class Pusher:
                 ticket=waiting.ticket,
                 first=self._first,
                 mirror=self._mirror,
+                chosen=None if choice is None else choice.codecs,
             )
         )
 
@@ -271,22 +287,9 @@ class Pusher:
                 codec = self._plain if bucket.averaged else waiting.codec
                 # A spare is taken out: this may go on in a thread after its push was cancelled.
                 spare = self._spares.pop(key, None)
-                part, rest = _with_rest(codec, part, self._left.rests[key])
+                part, rest = with_rest(codec, part, self._left.rests[key])
                 arrays, residuals[key] = codec.encode(part, rest, spare=spare)
             except NotFinite as error:
                 raise NotFinite(f"key {key}: {error}") from None
             payload.append(arrays)
         return payload, residuals
-
-
-# What a codec is to encode, with what the one before left behind, which may have kept nothing or be the last to do so.
-def _with_rest(
-    codec: Codec, part: NDArray[np.float32], rest: Residual | None
-) -> tuple[NDArray[np.float32], Residual | None]:
-    if codec.wire_id == DENSE:
-        return (part, None) if rest is None else (part + rest, None)
-    if rest is None:
-        return part, codec.init(part.size)
-    if codec.init(part.size) is None:
-        return part + rest, None
-    return part, rest

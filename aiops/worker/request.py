@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -88,6 +88,8 @@ class PushRequest(PullRequest):
         ticket: Whom to tell; a ticket of its own unless given.
         first: The key that goes first, see :func:`first_key`.
         mirror: The newest model received, where answers may say what has changed since.
+        chosen: How buckets are encoded whose positions were chosen for the round, by key; an answer that says what has
+            changed speaks of the same ones.
     """
 
     def __init__(
@@ -102,12 +104,14 @@ class PushRequest(PullRequest):
         ticket: Ticket[Snapshot] | None = None,
         first: int = 0,
         mirror: Mirror | None = None,
+        chosen: Mapping[int, Codec] | None = None,
     ) -> None:
         landing = out if message.want else np.empty(0, np.float32)
         super().__init__(table, landing, ticket=ticket, mirror=mirror)
         size = sum([array.nbytes for arrays in payload for array in arrays])
         self.message = msgspec.structs.replace(message, payload_bytes=size)
         self._codec, self._plain = codec, plain or codec
+        self._chosen = chosen
         self._first = first
         # What a key of the table is called on the wire, less itself.
         self._offset = 0
@@ -148,10 +152,16 @@ class PushRequest(PullRequest):
             self.ticket.version = Version(event.body.version)
             self.ticket.staleness = event.body.staleness
             self.ticket.resolve(
-                Snapshot(Version(event.body.version), self._flat, event.body.staleness)
+                Snapshot(
+                    Version(event.body.version),
+                    self._flat,
+                    event.body.staleness,
+                    lead=event.body.lead,
+                )
             )
             return None
-        return super().answered(session, event)
+        resolve_model(self.ticket, self._table, self._flat, event, self._mirror, self._chosen)
+        return None
 
 
 class InitRequest:

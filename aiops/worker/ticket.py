@@ -31,6 +31,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         max_steps: Local steps at which the worker waits; None is never.
         moved_steps: Mean local steps by which the version that this push became part of has moved; 0 if unknown.
         policy: What the server decided for its workers from this model on; None where that never changes.
+        lead: Whether this worker's next push chooses the positions of its round.
     """
 
     version: Version
@@ -42,6 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     max_steps: int | None = None
     moved_steps: float = 0.0
     policy: Policy | None = None
+    lead: bool = False
 
 
 class Ticket(Generic[T]):

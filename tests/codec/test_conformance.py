@@ -79,7 +79,8 @@ def test_a_codec_is_a_frozen_value_that_knows_its_names(codec):
 
 
 def test_every_name_is_swept():
-    assert {kind(codec) for codec in CODECS} == set(CODEC)
+    # What sends values at positions that another one has chosen is swept in test_artopk.
+    assert {kind(codec) for codec in CODECS} == set(CODEC) - {"artopk"}
 
 
 @each_codec

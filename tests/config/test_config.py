@@ -351,7 +351,7 @@ def test_the_name_tables():
     ]
     assert list(CODEC) == [
         *["dense", "fp16", "bf16", "int8", "topk"],
-        *["topk_fp32", "topk_fp16", "topk_bf16", "topk_int8"],
+        *["topk_fp32", "topk_fp16", "topk_bf16", "topk_int8", "artopk"],
     ]
     assert set(WEIGHTS) == {
         "uniform", "by_samples", "by_data", "by_steps", "constant", "by_staleness", "hinge",

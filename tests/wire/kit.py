@@ -6,6 +6,8 @@ from aiops.wire.message import (
     Advice,
     Agreed,
     Bye,
+    Choose,
+    Chosen,
     Hello,
     Init,
     Leave,
@@ -49,6 +51,8 @@ SAMPLES = {
     Kind.REPORT: Report("{}"),
     Kind.QUERY: Query(0, 0),
     Kind.ADVICE: Advice(0, 1),
+    Kind.CHOOSE: Choose(),
+    Kind.CHOSEN: Chosen(1),
 }
 
 

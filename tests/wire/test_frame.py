@@ -79,6 +79,8 @@ def test_the_bytes_on_the_wire_do_not_change():
         "REPORT": 18,
         "QUERY": 19,
         "ADVICE": 20,
+        "CHOOSE": 21,
+        "CHOSEN": 22,
     }
 
 
@@ -145,11 +147,11 @@ def test_another_protocol_version_is_named_before_anything_else_is_looked_at():
         parsed(data)
 
 
-@pytest.mark.parametrize("number", [0, 21, 255])
+@pytest.mark.parametrize("number", [0, 23, 255])
 def test_a_kind_that_does_not_exist_is_refused(number):
     data = bytearray(packed())
     data[3] = number
-    with pytest.raises(RemoteProtocolError, match=f"kind {number} does not exist, the last is 20"):
+    with pytest.raises(RemoteProtocolError, match=f"kind {number} does not exist, the last is 22"):
         parsed(data)
 
 

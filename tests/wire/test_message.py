@@ -17,6 +17,8 @@ from aiops.wire.message import (
     Advice,
     Agreed,
     Bye,
+    Choose,
+    Chosen,
     Hello,
     Init,
     Message,
@@ -73,7 +75,7 @@ MESSAGES = {
     Kind.PUSH: st.builds(
         Push, count, count, count, count, count, number, count, st.booleans(), number, number
     ),
-    Kind.ACK: st.builds(Ack, count, count),
+    Kind.ACK: st.builds(Ack, count, count, st.booleans()),
     Kind.MODEL: st.builds(
         Model, count, count, count, count, st.booleans(), count, st.none() | count
     ),
@@ -84,6 +86,8 @@ MESSAGES = {
     Kind.REPORT: st.builds(Report, text),
     Kind.QUERY: st.builds(Query, count, count, number, number),
     Kind.ADVICE: st.builds(Advice, count, st.none() | count, number),
+    Kind.CHOOSE: st.builds(Choose, st.booleans(), count),
+    Kind.CHOSEN: st.builds(Chosen, count, st.booleans(), count),
     **{
         kind: st.just(TYPES[kind]())
         for kind in (Kind.PING, Kind.PONG, Kind.PULL, Kind.LEAVE, Kind.STATUS)
@@ -124,7 +128,7 @@ def test_a_message_under_the_wrong_kind_is_our_own_mistake(kind, message, senten
 
 
 def test_fields_that_a_newer_version_appends_are_passed_over():
-    assert decode(Kind.ACK, raw(7, 1, "new", [1, {"a": None}])) == Ack(7, 1)
+    assert decode(Kind.ACK, raw(7, 1, True, "new", [1, {"a": None}])) == Ack(7, 1, True)
 
 
 def test_fields_that_an_older_version_lacks_take_their_defaults():
