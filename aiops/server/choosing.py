@@ -35,7 +35,7 @@ class Positions(msgspec.Struct, eq=False):
 class _Question(Handle):
     __slots__ = ("payloads", "peer", "request")
 
-    def __init__(self, peer: Peer, request: int, payloads: Mapping[Key, bytes] | None) -> None:
+    def __init__(self, peer: Peer, request: int, payloads: Mapping[Key, bytes]) -> None:
         self.peer = peer
         self.request = request
         # What it has sent itself: it is not sent back.
@@ -88,8 +88,11 @@ class Choosing:
             peer.refuse(event.request, error)
             return []
         if not (event.body.lead and self._choices.may_choose(worker)):
+            # It may be the choice that counts, sent again.
+            parts = event.parts if self._choices.made else []
+            sent = {Key(frame.header.key): bytes(frame.payload) for frame in parts}
             event.release()
-            return self._choices.ask(worker, _Question(peer, event.request, None))
+            return self._choices.ask(worker, _Question(peer, event.request, sent))
         if sum([len(frame.payload) for frame in event.parts]) <= INLINE_BYTES:
             return self._came(peer, event.request, self._read(event, table))
         self._service.spawn(self._check(peer, event, table), "check a choice")

@@ -22,9 +22,7 @@ def test_numbers_are_fixed_for_ever(wire_id, name):
 
 
 def test_every_name_has_a_number_of_its_own():
-    numbers = [
-        (make(0.5) if "topk" in name else make()).wire_id for name, make in CODEC.items()
-    ]
+    numbers = [(make(0.5) if "topk" in name else make()).wire_id for name, make in CODEC.items()]
     assert sorted(numbers) == sorted(WIRE_IDS)
     assert all(1 <= number <= 255 for number in numbers)
 

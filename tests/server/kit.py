@@ -8,7 +8,7 @@ import numpy as np
 from aiops.sim.cluster import Cluster
 from aiops.types import DTYPE_IDS, TensorSpec
 from aiops.wire.frame import Kind
-from aiops.wire.message import Hello, Init, Leave, Pull, Push, Seed
+from aiops.wire.message import Choose, Hello, Init, Leave, Pull, Push, Seed
 from aiops.wire.reader import Landing
 from aiops.wire.session import Role, Session
 
@@ -126,6 +126,7 @@ class Hand:
         holds=None,
         fragment=None,
         payload_bytes=0,
+        choice=None,
     ):
         """Send a push; ``parts`` are arrays (key = position) or dicts of key, data, codec, dtype."""
         number = self.session.next_request() if number is None else number
@@ -143,12 +144,24 @@ class Hand:
             holds=holds,
             fragment=fragment,
             payload_bytes=payload_bytes,
+            choice=choice,
         )
         head = self.session.send(Kind.PUSH, push, request=number)
         frames = [(head, ()), *self.tensors(number, parts)]
         for group in [[frame] for frame in frames] if split else [frames]:
             await self.connection.send(group)
         return number
+
+    async def choose(self, *parts, lead=None):
+        """Ask for the positions of the round, or send some; see :meth:`send_push`."""
+        await self.send_choose(*parts, lead=lead)
+        return await self.events.get()
+
+    async def send_choose(self, *parts, lead=None):
+        number = self.session.next_request()
+        choose = Choose(bool(parts) if lead is None else lead, len(parts))
+        head = self.session.send(Kind.CHOOSE, choose, request=number)
+        await self.connection.send([(head, ()), *self.tensors(number, parts)])
 
     def tensors(self, number, parts):
         for position, part in enumerate(parts):
