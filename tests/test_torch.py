@@ -134,6 +134,26 @@ def test_blocking_workers_hold_the_same_bits_after_every_round(serving):
             assert torch.equal(models[0].state_dict()[name], models[1].state_dict()[name]), name
 
 
+@pytest.mark.parametrize("work", ["fixed:3", "until_model"])
+def test_attached_modules_share_the_positions_of_what_they_push(serving, work):
+    codec = "artopk:0.2"
+    server = serving(work=work, min_workers=2, rounds=8, codec=codec, down=codec)
+    models = [net(0), net(1)]
+
+    def worker(i):
+        optimizer = sgd(models[i])
+        with aiops.torch.attach(models[i], optimizer, server.url) as link:
+            while not link.done:
+                steps(models[i], optimizer, link, 1, seed=i)
+            assert link.state_dict()["residuals"][0].any()
+
+    together(lambda: worker(0), lambda: worker(1))
+    assert server.status()["counters"]["choices"] >= 8
+    for name in models[0].state_dict():
+        if not name.endswith("num_batches_tracked"):
+            assert torch.equal(models[0].state_dict()[name], models[1].state_dict()[name]), name
+
+
 def test_under_esync_the_fast_worker_fills_the_slow_ones_time(serving):
     server = serving(sync="bulk:0", work="esync", min_workers=2, rounds=12)
     models, done, versions = [net(0), net(1)], {}, {}

@@ -80,7 +80,8 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
     "fragments:4,100,5.",
 )
 @click.option(
-    "--codec", help=f"How updates travel: {', '.join(CODEC)}; topk with a density, topk:0.01."
+    "--codec",
+    help=f"How updates travel: {', '.join(CODEC)}; topk and artopk with a density, topk:0.01.",
 )
 @click.option("--merge", help="Overlap: reset, carry, eager, mix:0.5, partial:0.5.")
 @click.option(

@@ -177,6 +177,47 @@ def test_good_specs(spec, settings):
             {"drift": "infer", "weights": "by_steps", "work": "fixed:2", "codec": "topk_int8:0.1"},
             "of which codec 'topk_int8:0.1' sends a few values late",
         ),
+        (
+            {
+                "drift": "infer",
+                "weights": "by_steps",
+                "merge": "partial:0.5",
+                "codec": "artopk:0.1",
+            },
+            "of which codec 'artopk:0.1' sends a few values late",
+        ),
+        (
+            {"work": "fragments:4,100", "merge": "mix", "codec": "artopk:0.1"},
+            "codec 'artopk:0.1' keeps what it does not send for the next push",
+        ),
+        *[
+            (
+                {"codec": "artopk:0.1", "sync": sync, "work": "fixed:1"},
+                "sends? values at the same positions, and sync .* does not wait for them all: "
+                "use sync bulk, or codec topk_fp32:0.1",
+            )
+            for sync in ("asynchronous", "ssp:2", "dssp:2,8", "buffered:2")
+        ],
+        (
+            {"codec": "artopk:0.1", "stream_bytes": 64},
+            "codec 'artopk:0.1' lets nobody push before the whole model's positions are known",
+        ),
+        (
+            {"codec": "artopk:0.1", "fold": "arrival"},
+            "codec 'artopk:0.1' adds up the few values that pushes have at the same positions",
+        ),
+        (
+            {"codec": "artopk:0.1", "auto": True},
+            "auto chooses codec itself, and it is 'artopk:0.1'",
+        ),
+        (
+            {"codec": "dense", "down": "artopk:0.1"},
+            "down 'artopk:0.1' sends changes at the positions that the round's updates had, and "
+            "codec 'dense' has others: use codec artopk:0.1",
+        ),
+        ({"codec": "artopk:0.2", "down": "artopk:0.1"}, "codec 'artopk:0.2' has others"),
+        ({"codec": "artopk:0"}, "density is 0"),
+        ({"codec": "artopk"}, "artopk"),
         ({"server_lr": 0.0}, "server_lr is 0.0, it must be finite and > 0"),
         ({"server_lr": -1}, "server_lr is -1"),
         ({"server_lr": float("inf")}, "server_lr is inf"),
