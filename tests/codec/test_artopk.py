@@ -95,7 +95,7 @@ def test_positions_that_are_too_few_for_their_size_are_refused():
 
 def test_values_of_another_number_or_another_bucket_are_refused():
     placed = artopk(0.1).at(np.arange(10, dtype=np.uint32), 100)
-    with pytest.raises(ShapeMismatch, match="artopk payload has 44 bytes, .* needs 40"):
+    with pytest.raises(ShapeMismatch, match=r"artopk payload has 44 bytes, .* needs 40"):
         placed.check(memoryview(bytes(44)), 100)
     with pytest.raises(ShapeMismatch, match="positions are of a bucket of 100 values"):
         placed.check(memoryview(bytes(40)), 99)

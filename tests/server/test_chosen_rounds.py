@@ -100,14 +100,15 @@ async def test_rounds_are_those_of_the_reference_and_few_values_travel(down):
 async def test_at_density_1_rounds_are_bit_for_bit_those_of_dense_updates(spec):
     models = []
     for codec in ("dense", "artopk:1.0"):
-        async with house(codec=codec, min_workers=3, **spec) as server:
-            async with members(server, 3) as workers:
-                for turn in range(5):
-                    tickets = [
-                        ps.sync({"w": drawn(turn, i)}, n_samples=i + 1)
-                        for i, ps in enumerate(workers)
-                    ]
-                    models.append([(await ticket)["w"] for ticket in tickets])
+        async with (
+            house(codec=codec, min_workers=3, **spec) as server,
+            members(server, 3) as workers,
+        ):
+            for turn in range(5):
+                tickets = [
+                    ps.sync({"w": drawn(turn, i)}, n_samples=i + 1) for i, ps in enumerate(workers)
+                ]
+                models.append([(await ticket)["w"] for ticket in tickets])
     np.testing.assert_array_equal(models[:5], models[5:])
 
 

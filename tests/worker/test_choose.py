@@ -149,35 +149,37 @@ def ramp(sign=1):
 
 @pytest.mark.virtual
 async def test_an_overflow_is_found_before_anything_is_asked_and_the_rest_is_kept():
-    async with Cluster(params={"w": np.zeros(N, np.float32)}, **SPEC) as house:
-        async with house.worker("a") as ps:
-            await ps.init()
-            await ps.sync(ramp())
-            before = ps.residuals()[0].copy()
-            assert before.any()
-            huge = before.copy()
-            huge[50] = 3e38
-            ps.restore_residuals({0: huge})
-            with pytest.raises(
-                NotFinite, match="key 0: update plus residual is inf at position 50"
-            ):
-                await ps.sync({"w": np.full(N, 1e38, np.float32)})
-            np.testing.assert_array_equal(ps.residuals()[0], huge)
-            ps.restore_residuals({0: before})
-            await ps.sync(ramp())
-            whole = house.server.params()["w"] + ps.residuals()[0]
-            np.testing.assert_array_equal(whole, 2 * ramp()["w"])
+    async with (
+        Cluster(params={"w": np.zeros(N, np.float32)}, **SPEC) as house,
+        house.worker("a") as ps,
+    ):
+        await ps.init()
+        await ps.sync(ramp())
+        before = ps.residuals()[0].copy()
+        assert before.any()
+        huge = before.copy()
+        huge[50] = 3e38
+        ps.restore_residuals({0: huge})
+        with pytest.raises(NotFinite, match="key 0: update plus residual is inf at position 50"):
+            await ps.sync({"w": np.full(N, 1e38, np.float32)})
+        np.testing.assert_array_equal(ps.residuals()[0], huge)
+        ps.restore_residuals({0: before})
+        await ps.sync(ramp())
+        whole = house.server.params()["w"] + ps.residuals()[0]
+        np.testing.assert_array_equal(whole, 2 * ramp()["w"])
 
 
 @pytest.mark.virtual
 async def test_pushes_that_wait_in_line_go_each_with_its_rounds_choice():
-    async with Cluster(params={"w": np.zeros(N, np.float32)}, **SPEC) as house:
-        async with house.worker("a", up=Wire(0.1), down=Wire(0.1)) as ps:
-            await ps.init()
-            tickets = [ps.push(ramp(), base=turn) for turn in range(3)]
-            assert [await ticket for ticket in tickets] == [1, 2, 3]
-            whole = house.server.params()["w"] + ps.residuals()[0]
-            np.testing.assert_array_equal(whole, 3 * ramp()["w"])
+    async with (
+        Cluster(params={"w": np.zeros(N, np.float32)}, **SPEC) as house,
+        house.worker("a", up=Wire(0.1), down=Wire(0.1)) as ps,
+    ):
+        await ps.init()
+        tickets = [ps.push(ramp(), base=turn) for turn in range(3)]
+        assert [await ticket for ticket in tickets] == [1, 2, 3]
+        whole = house.server.params()["w"] + ps.residuals()[0]
+        np.testing.assert_array_equal(whole, 3 * ramp()["w"])
 
 
 @pytest.mark.virtual
@@ -204,14 +206,17 @@ async def test_a_round_takes_four_ways_once_who_leads_is_known(n_rounds):
 
 @pytest.mark.virtual
 async def test_a_push_that_is_given_up_by_its_caller_goes_on_and_the_next_one_waits():
-    async with Cluster(params={"w": np.zeros(N, np.float32)}, min_workers=2, **SPEC) as house:
-        async with house.worker("a") as a, house.worker("b") as b:
-            await a.init()
-            await b.init()
-            ticket = a.sync(ramp())
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await ticket
-            await b.sync(ramp(-1))
-            await ticket
-            assert house.server.version == 1
+    async with (
+        Cluster(params={"w": np.zeros(N, np.float32)}, min_workers=2, **SPEC) as house,
+        house.worker("a") as a,
+        house.worker("b") as b,
+    ):
+        await a.init()
+        await b.init()
+        ticket = a.sync(ramp())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await ticket
+        await b.sync(ramp(-1))
+        await ticket
+        assert house.server.version == 1
