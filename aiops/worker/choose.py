@@ -49,6 +49,7 @@ class ChooseRequest:
         self._payloads = {
             key: codec.write(index, table.buckets[key].size) for key, index in (own or {}).items()
         }
+        self.ticket.bytes = sum([code.nbytes for code in self._payloads.values()])
 
     def frames(self, session: Session, number: int) -> list[Outgoing]:
         """Return the CHOOSE frame, and one TENSOR frame per key where this worker chooses."""
@@ -88,7 +89,7 @@ class ChooseRequest:
         except RemoteProtocolError as error:
             self.ticket.fail(error)
             raise
-        self.ticket.bytes = sum([part.header.size for part in event.parts])
+        self.ticket.bytes += sum([part.header.size for part in event.parts])
         self.ticket.resolve(Choice(event.body.number, codecs))
         return None
 

@@ -21,11 +21,15 @@ T = TypeVar("T")
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """A push that is encoded: the arrays of each bucket, what is left behind by key, and the choice it is of."""
+    """A push that is encoded: the arrays of each bucket, what is left behind by key, and the choice it is of.
+
+    ``positions_bytes`` is what was sent and received to know the positions.
+    """
 
     payload: list[Sequence[NDArray[Any]]]
     rests: dict[int, Residual | None]
     choice: Choice
+    positions_bytes: int = 0
 
 
 class Chooser:
@@ -70,14 +74,16 @@ class Chooser:
         """
         # What takes its time is done before it is known who leads: then a gather is left.
         totals = await self._apart(update, self._totals, table, update, rests, spares)
-        leads, self._leads = self._leads, False
+        leads, self._leads, moved = self._leads, False, 0
         while True:
             own = await self._apart(update, self._own, totals) if leads else None
             request = ChooseRequest(table, self._codec, own)
             self._link.submit(request)
             choice = await request.ticket
+            moved += request.ticket.bytes
             if choice.codecs is not None:
-                return await self._apart(update, self._take, table, update, totals, choice)
+                placed = await self._apart(update, self._take, table, update, totals, choice)
+                return msgspec.structs.replace(placed, positions_bytes=moved)
             leads = True
 
     async def _apart(self, update: Vector, work: Callable[..., T], *args: object) -> T:

@@ -199,12 +199,13 @@ class Pusher:
     async def _encode_apart(self, waiting: _Waiting) -> None:
         try:
             if self._chooser is None:
-                encoded = await asyncio.to_thread(self._encode, waiting)
-            else:
-                left, spares = self._left.rests, self._spares
-                placed = await self._chooser.encode(waiting.table, waiting.update, left, spares)
-                encoded, waiting.choice = (placed.payload, placed.rests), placed.choice
-            self._submit(waiting, encoded)
+                self._submit(waiting, await asyncio.to_thread(self._encode, waiting))
+                return
+            left, spares = self._left.rests, self._spares
+            placed = await self._chooser.encode(waiting.table, waiting.update, left, spares)
+            waiting.choice = placed.choice
+            self._submit(waiting, (placed.payload, placed.rests))
+            waiting.ticket.bytes += placed.positions_bytes
         except Exception as error:
             waiting.ticket.fail(error)
 

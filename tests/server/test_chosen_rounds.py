@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from aiops.codec.artopk import artopk
 from aiops.errors import ConnectFailed
 from aiops.sim.cluster import Cluster
 from aiops.sim.virtual import VirtualLoop
@@ -23,6 +24,7 @@ START = np.linspace(-1, 1, N, dtype=np.float32)
 SPEC = {"shards": 2, "bucket_bytes": 256, "weights": "uniform", "work": "fixed:1", "sync": "bulk:0"}
 # Of three buckets of 64 values and one of 8.
 K = 3 * round(DENSITY * 64) + max(1, round(DENSITY * 8))
+CODES = 3 * artopk(DENSITY).positions_bytes(64) + artopk(DENSITY).positions_bytes(8)
 
 
 class Reference:
@@ -91,8 +93,8 @@ async def test_rounds_are_those_of_the_reference_and_few_values_travel(down):
                 np.testing.assert_array_equal(model, models[0])
                 np.testing.assert_array_equal(left(ps), rest)
             np.testing.assert_array_equal(models[0], server.server.params()["w"])
-            # Values up and values down, no positions: those have a question of their own.
-            assert {t.bytes for t in tickets} == {4 * (K + (N if down == "dense" else K))}
+            # Values up and values down, and the positions once, up or down.
+            assert {t.bytes for t in tickets} == {CODES + 4 * (K + (N if down == "dense" else K))}
         assert count(server, "choices") == 9
 
 
@@ -178,7 +180,7 @@ async def test_momentum_and_two_ways_go_together():
             tickets = [ps.sync({"w": drawn(turn, i)}) for i, ps in enumerate(workers)]
             for ticket in tickets:
                 np.testing.assert_array_equal((await ticket)["w"], server.server.params()["w"])
-                assert ticket.bytes == 8 * K
+                assert ticket.bytes == CODES + 8 * K
 
 
 async def test_a_median_of_values_at_the_same_positions_is_one():
