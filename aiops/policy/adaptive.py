@@ -77,6 +77,11 @@ class AdaptiveJudge:
         """The largest density, by a collective that gathers if there is one: it teaches the most and loses little."""
         return self._first
 
+    @property
+    def probes(self) -> bool:
+        """Always: its decisions weigh times."""
+        return True
+
     def observe(self, seen: Seen) -> bool:
         """Note a step; return whether it is time to weigh the candidates again."""
         self._seen = seen

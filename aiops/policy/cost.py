@@ -149,6 +149,7 @@ COSTS: dict[str, Cost] = {
     for name, cost in {
         "dense_ring": _dense("ring"),
         "dense_tree": _dense("tree"),
+        "dense_direct": _dense("direct"),
         "dense_server": _dense_server,
         "allgather_doubling": _allgather("doubling"),
         "allgather_ring": _allgather("ring"),

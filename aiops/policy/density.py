@@ -47,6 +47,11 @@ class FixedJudge:
         """The given density, by the first collective."""
         return self._first
 
+    @property
+    def probes(self) -> bool:
+        """Whether there is a choice to make."""
+        return self._chooses
+
     def observe(self, seen: Seen) -> bool:
         """Note a step; return whether another collective has become cheaper."""
         if self._chooses and seen.network is not None and self._plan is None:

@@ -157,6 +157,10 @@ class Judge(Protocol):
     def first(self) -> Exchange:
         """How the first step's gradients are exchanged."""
 
+    @property
+    def probes(self) -> bool:
+        """Whether the links have to be measured for it."""
+
     def observe(self, seen: Seen) -> bool:
         """Note a step; return whether a plan is wanted now, for which the next gradient's spectrum is then measured."""
 

@@ -108,6 +108,11 @@ class GravacJudge:
         """The largest density, by a collective that gathers if there is one."""
         return self._first
 
+    @property
+    def probes(self) -> bool:
+        """Always: its decisions weigh times."""
+        return True
+
     def observe(self, seen: Seen) -> bool:
         """Note a step and its throughput; return that a plan is wanted, always."""
         self._seen = seen

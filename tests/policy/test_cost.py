@@ -22,6 +22,7 @@ GBIT = 1 / 1.25e8  # seconds a byte
     [
         ("dense_ring", 14, 7000),  # 2 * 7/8 * 4000
         ("dense_tree", 6, 24000),  # 2 * 3 * 4000
+        ("dense_direct", 2, 7000),  # 2 * 7 / 8 * 4000
         ("dense_server", 2, 56000),  # 2 * 7 * 4000
         ("allgather_doubling", 3, 1680),  # 7 * 80 * 3
         ("allgather_ring", 7, 1680),
@@ -197,10 +198,11 @@ def test_the_cheapest_of_several_and_the_first_of_equals():
     assert cheapest(load, network, 1.0, ["allgather_ring", "dense_ring"])[0] == "dense_ring"
 
 
-def test_dense_collectives_are_the_three_that_send_everything():
+def test_dense_collectives_are_the_four_that_send_everything():
     assert [name for name in COSTS if is_dense(name)] == [
         "dense_ring",
         "dense_tree",
+        "dense_direct",
         "dense_server",
     ]
 

@@ -1,0 +1,168 @@
+"""What a training keeps for its exchange of gradients: the layout of its parameters, one flat gradient, the reducer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from aiops.collective.group import Group
+from aiops.collective.reducer import Outcome, Reducer
+from aiops.collective.request import ROUTES, Broadcast, Bytes, Dialogue
+from aiops.config.exchange import DEFAULT, ExchangeConfig
+from aiops.errors import ConfigError
+from aiops.policy.exchange import Density
+
+
+class ArTopkState:
+    """The state of :func:`artopk_hook` and of :func:`reduce_gradients`; one for a training, made on every rank alike.
+
+    All gradients are one flat vector in the order of ``parameters``, float32 in the CPU's memory, whatever their own
+    dtype and device. Making it is a collective call: every rank of the job has to.
+
+    Args:
+        parameters: What is trained, in the same order on every rank; those that need no gradient are left out.
+        density: k/n, or a policy such as ``"adaptive"``; see :class:`aiops.config.exchange.ExchangeConfig` for this and
+            the next five.
+        collectives: See there.
+        values: See there.
+        positions: See there.
+        select: See there.
+        momentum: See there.
+        deadline_s: Within how many seconds a lost rank is reported by all others, > 0.
+        on_step: Called after each exchange with its :class:`aiops.collective.reducer.Outcome`.
+
+    Attributes:
+        last: What the last exchange was like; None before the first.
+
+    Raises:
+        ConfigError: An argument makes no sense, or torch.distributed is not initialized.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[torch.nn.Parameter],
+        density: str | float | Density = "fixed:0.01",
+        *,
+        collectives: str | Sequence[str] = DEFAULT,
+        values: str = "fp32",
+        positions: str = "elias",
+        select: str = "largest",
+        momentum: float = 0.0,
+        deadline_s: float = 60.0,
+        on_step: Callable[[Outcome], None] | None = None,
+    ) -> None:
+        config = ExchangeConfig.parse(
+            density=density,
+            collectives=collectives,
+            values=values,
+            positions=positions,
+            select=select,
+            momentum=momentum,
+        )
+        self._parameters = [each for each in parameters if each.requires_grad]
+        sizes = [each.numel() for each in self._parameters]
+        if not sum(sizes):
+            raise ConfigError("there are no parameters that need a gradient")
+        ends = np.cumsum(sizes).tolist()
+        self._places = {
+            parameter: slice(end - size, end)
+            for parameter, end, size in zip(self._parameters, ends, sizes, strict=True)
+        }
+        self.flat = torch.zeros(ends[-1], dtype=torch.float32)
+        self.pending: list[tuple[Any, torch.futures.Future[torch.Tensor]]] = []
+        self._group = Group(deadline_s=deadline_s)
+        self._reducer = Reducer(
+            config, ends[-1], rank=self._group.rank, ranks=self._group.ranks, layers=sizes
+        )
+        self._on_step = on_step
+        self._ended: float | None = None
+        self.last: Outcome | None = None
+
+    @property
+    def parameters(self) -> Sequence[torch.nn.Parameter]:
+        """What is trained, in the order of the flat gradient."""
+        return self._parameters
+
+    def view(self, parameter: torch.Tensor) -> torch.Tensor:
+        """Return the part of the flat gradient that belongs to ``parameter``, in its shape.
+
+        Raises:
+            ConfigError: It is not among the parameters that this was made with.
+        """
+        place = self._places.get(parameter)  # type: ignore[call-overload]  # a tensor is looked up by identity
+        if place is None:
+            raise ConfigError(
+                f"a parameter of shape {tuple(parameter.shape)} is trained that the state was not made with"
+            )
+        return self.flat[place].view(parameter.shape)
+
+    def exchange(self) -> Outcome:
+        """Replace the flat gradient by the mean of what all ranks send; a collective call.
+
+        Raises:
+            NotFinite: A rank's gradient is not finite; on every rank alike, and nothing has changed.
+            RankLost: A rank is gone.
+            ConfigError: In the first step: the ranks were not told the same.
+        """
+        now = time.monotonic()
+        compute_s = 0.0 if self._ended is None else now - self._ended
+        dialogue = self._reducer.reduce(self.flat.numpy(), compute_s=compute_s)
+        try:
+            self.last = self._group.run(dialogue, step=self._reducer.step + 1)
+        finally:
+            self._ended = time.monotonic()
+        if self._on_step is not None:
+            self._on_step(self.last)
+        return self.last
+
+    @torch.no_grad()
+    def broadcast(self, tensors: Iterable[torch.Tensor], *, source: int = 0) -> None:
+        """Give every rank the values of ``source``; a collective call, for parameters before the first step.
+
+        DistributedDataParallel does it by itself.
+
+        Args:
+            tensors: The same shapes on every rank, overwritten but on ``source``.
+            source: Whose values.
+        """
+        for tensor in tensors:
+            # As bytes, so that integers stay what they are.
+            whole = tensor.detach().cpu().clone().reshape(-1)
+            self._group.run(_cast(whole.view(torch.uint8).numpy(), source), step=self._reducer.step)
+            tensor.copy_(whole.view(tensor.shape))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint needs beside the model's and the optimizer's; it is this rank's own.
+
+        Tensors are copies.
+        """
+        reducer = self._reducer.state_dict()
+        return {
+            name: torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+            for name, value in reducer.items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state_dict` of the same rank.
+
+        Raises:
+            ConfigError: It is of another model, rank or number of ranks, or something is missing.
+        """
+        self._reducer.load_state_dict(
+            {
+                name: value.numpy() if isinstance(value, torch.Tensor) else value
+                for name, value in state.items()
+            }
+        )
+
+    def close(self) -> None:
+        """Leave the group; a collective call."""
+        self._group.close()
+
+
+def _cast(data: Bytes, source: int) -> Dialogue[None]:
+    yield Broadcast(data, source, ROUTES["ring"])

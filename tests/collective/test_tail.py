@@ -1,0 +1,53 @@
+"""What ranks tell each other survives being added up."""
+
+import numpy as np
+import pytest
+
+from aiops.collective import tail
+from aiops.collective.tail import Directive, Report
+
+
+def report(**change):
+    said = {
+        "bad": False,
+        "seconds": 0.0,
+        "latency_s": 0.0,
+        "compute_s": 0.0,
+        "sent": 0.0,
+        "energy": 0.0,
+    }
+    return Report(**{**said, **change})
+
+
+def tally(*reports):
+    ranks = len(reports)
+    rows = [tail.pack(each, rank=rank, ranks=ranks) for rank, each in enumerate(reports)]
+    assert all(row.shape == (tail.size(ranks),) for row in rows)
+    return tail.read(np.sum(rows, axis=0), ranks=ranks)
+
+
+def test_it_tells_who_is_bad_who_is_slow_and_what_was_sent():
+    seen = tally(
+        report(seconds=0.5, latency_s=0.25, compute_s=2.0, sent=1.0, energy=4.0),
+        report(bad=True, seconds=0.25, compute_s=1.0),
+        report(latency_s=0.125, sent=1.0, energy=4.0),
+    )
+    assert seen.bad == (1,)
+    assert (seen.seconds, seen.latency_s, seen.compute_s, seen.gain) == (0.25, 0.25, 2.0, 0.25)
+    assert seen.directive is None
+
+
+@pytest.mark.parametrize("density", [0.001, 0.1, 1 / 3, 1.0, 1e-9])
+@pytest.mark.parametrize("collective", [0, 6])
+def test_a_directive_arrives_bit_for_bit(density, collective):
+    told = Directive(collective, density)
+    assert tally(report(directive=told), report(), report()).directive == told
+
+
+def test_nothing_said_is_nothing_known():
+    seen = tally(report(), report())
+    assert (seen.seconds, seen.latency_s, seen.gain) == (0.0, 0.0, 1.0)
+
+
+def test_energies_beyond_float32_stay_finite():
+    assert tally(report(sent=1e300, energy=1e300), report(sent=1e300, energy=1e300)).gain == 1.0
