@@ -31,13 +31,13 @@ COLLECTIVES = tuple(
     if (operator, route) != ("allgather", "tree")
 )
 DEFAULT = (
-    "dense_ring",
-    "dense_direct",
-    "allgather_ring",
-    "allgather_direct",
     "artopk_ring",
     "artopk_tree",
     "artopk_direct",
+    "allgather_ring",
+    "allgather_direct",
+    "dense_ring",
+    "dense_direct",
 )
 
 
