@@ -2,7 +2,11 @@
 
 import asyncio
 import importlib.util
+import os
 import pathlib
+import re
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -24,6 +28,7 @@ def example(name):
 
 def test_every_example_is_tested():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == {
+        "artopk_ddp",
         "asyncio_only",
         "overlap",
         "three_lines",
@@ -63,3 +68,41 @@ async def test_three_lines_learn_the_digits():
         accuracy = await asyncio.to_thread(example("three_lines").main, server.url, 12)
     # Chance is 0.1. Where a model lands among the steps is a matter of timing, so the last points are, too.
     assert accuracy > 0.85
+
+
+def ddp(*arguments):
+    """Run the example under torchrun with two ranks; returns what it printed, and each rank's sum."""
+    pytest.importorskip("torch")
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
+    launch, own = arguments
+    done = subprocess.run(
+        [*command, *launch, str(EXAMPLES / "artopk_ddp.py"), *own],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    sums = dict(re.findall(r"^rank (\d): accuracy 0\.[89].* sum (\S+)$", done.stdout, re.MULTILINE))
+    assert sorted(sums) == ["0", "1"], done.stdout
+    assert sums["0"] == sums["1"]
+    return done.stdout, sums["0"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(320)
+def test_ranks_that_start_anew_end_with_the_same_bits_as_if_none_had_died(tmp_path):
+    told = ["--collective", "artopk_ring", "--density", "0.05"]
+    _, whole = ddp([], told)
+    again = [*told, "--checkpoints", str(tmp_path), "--kill-at", "70"]
+    printed, resumed = ddp(["--max-restarts", "1"], again)
+    for rank in (0, 1):
+        assert f"rank {rank} goes on from step 50" in printed
+    assert resumed == whole
