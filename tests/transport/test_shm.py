@@ -167,6 +167,9 @@ async def test_another_user_gets_tcp(monkeypatch, caplog, side):
             monkeypatch.setattr(module, "check_peer", check_as_another)
 
     watch()
+    # A ring that another test's error still refers to is none of this one's.
+    gc.collect()
+    rings = mapped()
     async with accepting() as (address, accepted):
         before = descriptors()
         connection = await nearest.connect([address], Inbox, **OPTIONS)
@@ -179,7 +182,7 @@ async def test_another_user_gets_tcp(monkeypatch, caplog, side):
             await inbox.lost()
         await asyncio.sleep(0)
         assert descriptors() <= before
-    assert mapped() == 0
+    assert mapped() == rings
 
 
 async def test_a_name_that_is_taken_leaves_tcp(caplog, monkeypatch):
