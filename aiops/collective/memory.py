@@ -12,7 +12,7 @@ import numpy as np
 from aiops.collective.request import Floats, Positions
 from aiops.collective.select import Select
 from aiops.errors import ConfigError
-from aiops.kernels import scatter_add
+from aiops.kernels import first_nonfinite, scatter_add
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +109,7 @@ class Memory:
             found = select(self.residual, gradient, k, self._spare)
         except ValueError:
             # `_spare` is the whole sum then; the residual is as it was.
-            bad = int(np.flatnonzero(~np.isfinite(self._spare))[0])
+            bad = first_nonfinite(self._spare)
             index = np.arange(k, dtype=np.uint32)
             return Draft(self._spare, index, np.zeros(k, np.float32), 0.0, 0.0, bad)
         return Draft(self._spare, found.index, found.value, found.energy, found.moved_energy)

@@ -196,6 +196,6 @@ def _values(
 
 def _positions(seat: Seat, code: Bytes, k: int, rank: int) -> Positions:
     try:
-        return seat.positions.decode(code, k, seat.memory.n)
+        return seat.positions.decode(np.ascontiguousarray(code), k, seat.memory.n)
     except ValueError as error:
         raise RemoteProtocolError(f"positions from rank {rank} make no sense: {error}") from None

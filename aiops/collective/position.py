@@ -28,7 +28,8 @@ class PositionCode:
     Attributes:
         name: The name it is configured by.
         encode: Positions and n to uint8, shape (size,).
-        decode: Bytes, k and n to uint32, shape (k,), strictly ascending and below n; ValueError where they are not.
+        decode: Bytes, C-contiguous, k and n to uint32, shape (k,), strictly ascending and below n; ValueError where
+            they are not.
         most: The most bytes that k positions below n take.
         fixed: Whether they always take that.
     """
@@ -44,6 +45,14 @@ class PositionCode:
         return self.most(k, n) if self.fixed else min(self.most(k, n), index_bytes(k, n))
 
 
+def _encode_raw(index: Positions, n: int) -> Bytes:
+    return index.astype("<u4").view(np.uint8)
+
+
+def _raw_bytes(k: int, n: int) -> int:
+    return 4 * k
+
+
 def _decode_raw(code: Bytes, k: int, n: int) -> Positions:
     if code.size != 4 * k:
         raise ValueError(f"{code.size} bytes for {k} positions of 4 bytes")
@@ -53,37 +62,12 @@ def _decode_raw(code: Bytes, k: int, n: int) -> Positions:
     return index
 
 
-# Every index goes by value: the kernels take optional outputs that nobody here has.
 POSITIONS: dict[str, PositionCode] = {
     code.name: code
     for code in (
-        PositionCode(
-            "raw",
-            lambda index, n: index.astype("<u4").view(np.uint8),
-            _decode_raw,
-            lambda k, n: 4 * k,
-            fixed=True,
-        ),
-        PositionCode(
-            "elias",
-            lambda index, n: encode_index(index, n),
-            lambda code, k, n: decode_index(np.ascontiguousarray(code), k, n),
-            index_bytes,
-            fixed=True,
-        ),
-        PositionCode(
-            "packed",
-            lambda index, n: pack_index(index, n),
-            lambda code, k, n: unpack_index(np.ascontiguousarray(code), k, n),
-            packed_bytes_most,
-            fixed=False,
-        ),
-        PositionCode(
-            "rice",
-            lambda index, n: rice_index(index, n),
-            lambda code, k, n: unrice_index(np.ascontiguousarray(code), k, n),
-            rice_bytes_most,
-            fixed=False,
-        ),
+        PositionCode("raw", _encode_raw, _decode_raw, _raw_bytes, fixed=True),
+        PositionCode("elias", encode_index, decode_index, index_bytes, fixed=True),
+        PositionCode("packed", pack_index, unpack_index, packed_bytes_most, fixed=False),
+        PositionCode("rice", rice_index, unrice_index, rice_bytes_most, fixed=False),
     )
 }

@@ -20,7 +20,9 @@ def reducers(ranks, n, *, layers=(), **config):
     return [Reducer(told, n, rank=rank, ranks=ranks, layers=layers) for rank in range(ranks)]
 
 
-def reduce(group, rows, **options):
+def reduce(group, rows, *, compute_s=0.0, **options):
     """Exchange one step's gradients, in place; returns the outcomes and the virtual seconds."""
-    dialogues = [each.reduce(row) for each, row in zip(group, rows, strict=True)]
+    dialogues = [
+        each.reduce(row, compute_s=compute_s) for each, row in zip(group, rows, strict=True)
+    ]
     return converse(dialogues, **options)

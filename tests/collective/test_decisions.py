@@ -7,7 +7,6 @@ from aiops.config.exchange import POSITION_BYTES
 from aiops.policy.cost import COSTS
 from aiops.policy.density import Fixed
 from aiops.policy.exchange import Load, Network
-from aiops.sim.ranks import converse
 from tests.collective.kit import gradients, reduce, reducers
 
 FAST = Network(0.001, 1e-9)
@@ -19,10 +18,7 @@ def train(group, steps, network, *, n=4000, compute_s=0.01):
     seen = []
     for step in range(steps):
         rows = gradients(len(group), n, step=step)
-        dialogues = [
-            each.reduce(row, compute_s=compute_s) for each, row in zip(group, rows, strict=True)
-        ]
-        outcomes, _ = converse(dialogues, network=network)
+        outcomes, _ = reduce(group, rows, compute_s=compute_s, network=network)
         assert len({each.exchange for each in group}) == 1
         assert (rows == rows[0]).all()
         seen.append(outcomes[0])
