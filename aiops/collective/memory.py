@@ -64,7 +64,7 @@ class Memory:
 
     Momentum correction and masking are those of Deep Gradient Compression (Lin et al., 2018): the residual adds up the
     momentum m u + g instead of the gradients, and momentum is forgotten where a value was sent. The optimizer then has
-    to have none of its own.
+    to have none of its own. Where everything is sent nothing is stale, and momentum stays, as in an optimizer.
 
     Args:
         n: Values of the gradient.
@@ -119,9 +119,10 @@ class Memory:
 
         Args:
             draft: What :meth:`draft` returned last.
-            sent: Positions whose momentum is forgotten; None is all.
+            sent: Positions that were sent, whose momentum is forgotten; None is all, and their momentum stays.
         """
         self.residual, self._spare = draft.left, self.residual
         if self.velocity is not None and self._next is not None:
             self.velocity, self._next = self._next, self.velocity
-            self.velocity[slice(None) if sent is None else sent] = 0.0
+            if sent is not None:
+                self.velocity[sent] = 0.0

@@ -190,6 +190,18 @@ def test_momentum_is_forgotten_where_a_value_was_sent():
     np.testing.assert_array_equal(one.memory.velocity, 0)
 
 
+def test_where_everything_is_sent_momentum_stays():
+    # Nothing is stale then: it is what an optimizer with momentum would have done.
+    group = reducers(2, 3, density=1, collectives="dense_ring", momentum=0.5)
+    velocity = np.zeros(3, np.float32)
+    for step in range(3):
+        rows = np.array([[4.0, 1.0, step], [2.0, 3.0, -step]], np.float32)
+        velocity = 0.5 * velocity + rows.mean(axis=0)
+        reduce(group, rows)
+        np.testing.assert_array_equal(rows, [velocity, velocity])
+        np.testing.assert_array_equal(group[0].memory.residual, 0)
+
+
 def test_the_gain_is_that_of_all_ranks_together():
     group = reducers(2, 4, density=0.25, collectives="artopk_ring")
     rows = np.array([[3.0, 1.0, 0.0, 0.0], [1.0, 5.0, 0.0, 0.0]], np.float32)
