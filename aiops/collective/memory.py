@@ -40,9 +40,12 @@ class Draft:
         """Move what was moved out back to where it was."""
         if self.bad < 0:
             scatter_add(self.left, self.index, self.value)
+            self.index, self.value, self.moved_energy = self.index[:0], self.value[:0], 0.0
 
     def take(self, index: Positions) -> Floats:
         """Move the values at ``index`` out and return them; zeros from a draft that is bad.
+
+        Nothing is moved out yet, or it was put back.
 
         Args:
             index: uint32, shape (k,), below n.
@@ -51,6 +54,8 @@ class Draft:
             return np.zeros(index.size, np.float32)
         value = self.left[index]
         self.left[index] = 0.0
+        self.index, self.value = index, value
+        self.moved_energy = float(np.square(value, dtype=np.float64).sum())
         return value
 
     def give(self, index: Positions, lost: Floats | None) -> None:

@@ -186,7 +186,7 @@ def _values(
     seat: Seat, draft: Draft, index: Positions, route: Route, tell: Telling
 ) -> Dialogue[Sent]:
     value = draft.take(index)
-    tail = tell(draft, float(np.square(value, dtype=np.float64).sum()))
+    tail = tell(draft, draft.moved_energy)
     summed = yield from total(
         seat.values, value, tail, rank=seat.rank, ranks=seat.ranks, route=route
     )
