@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NoReturn, cast, get_args
 
 from aiops.errors import ConfigError
-from aiops.policy import density, dssp, esync, gravac, sync, weight, work
+from aiops.policy import batch, density, dssp, esync, gravac, injection, sync, weight, work
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
 from aiops.policy.exchange import Density
+from aiops.policy.stream import BatchRule, InjectionRule
 
 Factory = Callable[..., object]
 MergeName = Literal["reset", "carry", "eager", "mix", "partial"]
@@ -52,6 +53,13 @@ DENSITY: dict[str, Factory] = {
     "adaptive_nsga2": density.adaptive_nsga2,
     "gravac": gravac.gravac,
 }
+BATCH: dict[str, Factory] = {
+    "fixed": batch.fixed,
+    "by_rate": batch.by_rate,
+    "balanced": batch.balanced,
+    "balanced_freely": batch.balanced_freely,
+}
+INJECTION: dict[str, Factory] = {"random": injection.random}
 
 # Merge rules with a number, and the name of that number.
 _MERGE_SHARES = {"mix": "alpha", "partial": "beta"}
@@ -83,6 +91,7 @@ _ELSEWHERE = {
     "static": "fixed",
     "auto": "adaptive",
     "moo": "adaptive_nsga2",
+    "dynamic": "balanced",
 }
 
 
@@ -133,6 +142,16 @@ def parse_work(text: str) -> WorkPolicy:
 def parse_density(text: str) -> Density:
     """Return the density policy that ``text`` names, for example ``"fixed:0.01"`` or ``"adaptive:0.001,0.1"``."""
     return cast(Density, build("density", text, DENSITY))
+
+
+def parse_batch(text: str) -> BatchRule:
+    """Return the batch rule that ``text`` names, for example ``"by_rate:8,1024"`` or ``"fixed:64"``."""
+    return cast(BatchRule, build("batch", text, BATCH))
+
+
+def parse_injection(text: str) -> InjectionRule:
+    """Return the data injection that ``text`` names, for example ``"random:0.25,0.25"``."""
+    return cast(InjectionRule, build("injection", text, INJECTION))
 
 
 def parse_weights(text: str) -> WeightRule:

@@ -10,15 +10,20 @@ import types
 import pytest
 
 from aiops.errors import ConfigError
+from aiops.policy.batch import balanced, balanced_freely, by_rate
+from aiops.policy.batch import fixed as fixed_batch
 from aiops.policy.density import adaptive, adaptive_knee, adaptive_nsga2
 from aiops.policy.density import fixed as fixed_density
 from aiops.policy.esync import ESync
 from aiops.policy.gravac import gravac
+from aiops.policy.injection import random
 from aiops.policy.sync import asynchronous, bulk, ssp
 from aiops.policy.table import (
     SYNC,
     build,
+    parse_batch,
     parse_density,
+    parse_injection,
     parse_merge,
     parse_sync,
     parse_weights,
@@ -100,6 +105,13 @@ from aiops.policy.work import fixed, fragments, until_model
         (parse_density, "adaptive_knee:0.01", adaptive_knee(0.01)),
         (parse_density, "gravac", gravac()),
         (parse_density, "gravac:1e-3,0.1,0.9,25", gravac(eps=0.9, window=25)),
+        (parse_batch, "fixed:64", fixed_batch(64)),
+        (parse_batch, "by_rate", by_rate()),
+        (parse_batch, "by_rate:1,50,0", by_rate(1, 50, 0)),
+        (parse_batch, "balanced:32,4,256,0.1", balanced(32, 4, 256, 0.1)),
+        (parse_batch, "balanced_freely", balanced_freely()),
+        (parse_injection, "random:0.25,0.5", random(0.25, 0.5)),
+        (parse_injection, "random:0.25,0.5,7", random(0.25, 0.5, 7)),
         (parse_merge, "reset", ("reset", {})),
         (parse_merge, "carry", ("carry", {})),
         (parse_merge, "eager", ("eager", {})),
@@ -179,6 +191,13 @@ def test_good_texts(parse, text, policy):
             "gravac:0.1,1,0.5,2.5",
             "gravac's window is 2.5, it must be a whole number",
         ),
+        (parse_batch, "by_rates", "unknown batch 'by_rates', .*, did you mean 'by_rate'?"),
+        (parse_batch, "by_rate:8,4", "by_rate's high is 4, it must be a whole number >= low = 8"),
+        (parse_batch, "fixed:0.5", "fixed's samples is 0.5"),
+        (parse_batch, "dynamic", "did you mean 'balanced'?"),
+        (parse_injection, "random:0.5", "missing a required argument: 'beta'"),
+        (parse_injection, "random:2,0.5", "injection's alpha is 2"),
+        (parse_injection, "0.5,0.5", "unknown injection '0.5,0.5', known are random"),
         (parse_merge, "overwrite", "unknown merge 'overwrite', known are reset, carry, eager, mix"),
         (parse_merge, "reset:0.5", "merge 'reset:0.5' has an argument, reset takes none"),
         (parse_merge, "mix:", "argument '' of merge 'mix:' is not a number"),

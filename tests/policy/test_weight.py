@@ -46,6 +46,10 @@ def pushes(samples=(), steps=(), staleness=(), data=()):
         pytest.param(by_samples(), pushes([1, 3, 4]), [0.125, 0.375, 0.5], id="shares of samples"),
         pytest.param(by_samples(), pushes([0, 5]), [0.0, 1.0], id="no sample weighs nothing"),
         pytest.param(by_samples(), pushes([0, 0]), [0.0, 0.0], id="no sample at all: all zero"),
+        # ScaDLES: r_i = b_i / sum b of what the streams brought in a second, one of which has stopped.
+        pytest.param(
+            by_samples(), pushes([50, 38, 12, 0]), [0.5, 0.38, 0.12, 0.0], id="unequal streams"
+        ),
         pytest.param(
             by_data(), pushes([9, 1], data=[100, 300]), [0.25, 0.75], id="shares of the data"
         ),

@@ -1,0 +1,58 @@
+"""How the learning rate follows a batch that changes from step to step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiops.errors import ConfigError
+from aiops.policy.number import is_count, is_real
+
+# Ours: without a cap a flood of samples would end a training. As many steps as that are a minute of one a second.
+CAP = 8.0
+WARMUP_STEPS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRate:
+    """The linear scaling of ScaDLES (Tyagi and Swany, 2022, Eqn 4c): eta times a step's samples over ``base_batch``.
+
+    The paper has neither cap nor warm-up: ``LearningRate(base_batch, cap=None, warmup=0)``. Warm-up is the gradual one
+    of Goyal et al. (2017): the factor goes from 1 to its value in equal steps. A factor below 1 has none.
+
+    Attributes:
+        base_batch: Samples of a step, of all devices together, that eta is meant for, >= 1.
+        cap: Largest factor, >= 1; None is no limit.
+        warmup: Steps until a factor above 1 has its full value, >= 0.
+    """
+
+    base_batch: int
+    cap: float | None = CAP
+    warmup: int = WARMUP_STEPS
+
+    def __post_init__(self) -> None:
+        if not is_count(self.base_batch, 1):
+            raise ConfigError(
+                f"the learning rate's base_batch is {self.base_batch!r}, it must be a whole number >= 1"
+            )
+        if self.cap is not None and not (is_real(self.cap) and self.cap >= 1):
+            raise ConfigError(
+                f"the learning rate's cap is {self.cap!r}, it must be finite and >= 1, or None"
+            )
+        if not is_count(self.warmup):
+            raise ConfigError(
+                f"the learning rate's warmup is {self.warmup!r}, it must be a whole number >= 0"
+            )
+
+    def factor(self, step: int, total_batch: int) -> float:
+        """Return what eta is multiplied by in a step.
+
+        Args:
+            step: Steps finished before it.
+            total_batch: Samples of it, of all devices together.
+        """
+        full = total_batch / self.base_batch
+        if self.cap is not None:
+            full = min(full, self.cap)
+        if full <= 1 or step >= self.warmup:
+            return full
+        return 1.0 + (full - 1.0) * (step / self.warmup)
