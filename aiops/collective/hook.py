@@ -22,7 +22,8 @@ def artopk_hook(state: ArTopkState, bucket: GradBucket) -> torch.futures.Future[
     ``model.register_comm_hook(ArTopkState(model.parameters(), 0.01), artopk_hook)``. The gradients of all buckets are
     one vector, so that the largest of all layers together are sent (Tyagi and Swany, 2023): it is exchanged when the
     last bucket is there. So nothing of it overlaps with the backward pass, and how DDP cuts its buckets, which changes
-    after the first step, makes no difference.
+    after the first step, makes no difference. With weights by samples, ``state.samples = len(x)`` goes before each
+    ``backward()``.
 
     Args:
         state: Made with the model's parameters.
@@ -85,7 +86,7 @@ def _raise_behind(error: NotFinite) -> None:
 
 
 @torch.no_grad()
-def reduce_gradients(state: ArTopkState) -> Outcome:
+def reduce_gradients(state: ArTopkState, *, samples: int | None = None) -> Outcome:
     """Replace the ``.grad`` of every parameter by the mean of what all ranks send; a collective call.
 
     For loops without DistributedDataParallel: after ``backward()``, before ``optimizer.step()``. A parameter without a
@@ -93,12 +94,16 @@ def reduce_gradients(state: ArTopkState) -> Outcome:
 
     Args:
         state: Made with the parameters.
+        samples: What these gradients are the mean of, where the state weighs by samples; instead of ``state.samples``.
 
     Raises:
         NotFinite: A rank's gradient is not finite; on every rank alike, and no gradient has changed.
         RankLost: A rank is gone.
-        ConfigError: In the first step: the ranks were not told the same.
+        ConfigError: In the first step: the ranks were not told the same. In any: a rank's ``samples`` is
+            missing, makes no sense, or is given in vain.
     """
+    if samples is not None:
+        state.samples = samples
     for parameter in state.parameters:
         part = state.view(parameter)
         if parameter.grad is None:

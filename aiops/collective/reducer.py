@@ -24,6 +24,7 @@ from aiops.collective.request import ROUTES, Dialogue, Floats, Gather, Path, Pin
 from aiops.collective.select import selection
 from aiops.collective.tail import Report, Tally
 from aiops.collective.value import VALUES
+from aiops.collective.weight import count, weigh
 from aiops.config.exchange import POSITION_BYTES, VALUE_BYTES, ExchangeConfig
 from aiops.errors import ConfigError, NotFinite
 from aiops.kernels import first_nonfinite
@@ -44,6 +45,7 @@ class Outcome:
         network: What the links are like; None where nobody measures, or not yet.
         change: How the next step's are exchanged where that changes, and why; None where it does not. Only rank 0 knows
             why.
+        samples: What each rank's gradient was the mean of; empty where gradients are not weighted by it.
     """
 
     step: int
@@ -54,6 +56,7 @@ class Outcome:
     seconds: float
     network: Network | None
     change: Plan | None
+    samples: tuple[int, ...] = ()
 
 
 class Reducer:
@@ -79,6 +82,7 @@ class Reducer:
         "_load",
         "_probe",
         "_probes",
+        "_scaled",
         "_seat",
         "_words",
         "exchange",
@@ -107,6 +111,7 @@ class Reducer:
         self._load = Load(n, ranks, POSITION_BYTES[config.positions], VALUE_BYTES[config.values])
         judge = config.density.judge(self._load, config.collectives)
         self._words = str(config)
+        self._scaled = np.empty(n, np.float32) if config.weights == "by_samples" else None
         self._probes = judge.probes and ranks > 1
         self._control = Control(judge, config.collectives)
         self._probe = Probe()
@@ -116,36 +121,50 @@ class Reducer:
         # The largest request of the step before, and how long it took here.
         self._last = (Path(0, 0.0), 0.0)
 
-    def reduce(self, gradient: Floats, *, compute_s: float = 0.0) -> Dialogue[Outcome]:
-        """Replace this rank's gradient by the mean of what all ranks send.
+    def reduce(
+        self, gradient: Floats, *, compute_s: float = 0.0, samples: int | None = None
+    ) -> Dialogue[Outcome]:
+        """Replace this rank's gradient by the mean of what all ranks send, weighted where the configuration says so.
 
         A step that is refused, or cut by an error of a request, changes nothing: neither the gradient nor the memory.
 
         Args:
             gradient: float32, shape (n,), C-contiguous; overwritten when the step is done.
             compute_s: Seconds since the last exchange ended; 0 where that is not known.
+            samples: What ``gradient`` is the mean of, with weights by samples. With 0 the gradient is not looked at,
+                and what was left of earlier ones goes on being sent.
 
         Raises:
             NotFinite: A rank's gradient is NaN or infinite, or the sum is; raised alike on every rank, naming it.
-            ConfigError: The ranks were not told the same.
+            ConfigError: The ranks were not told the same, or a rank's ``samples`` is missing, makes no sense, or is
+                given in vain.
         """
+        if samples is not None and self._scaled is None:
+            raise ConfigError(
+                f"samples is {samples!r}, but weights is 'uniform': use weights='by_samples', or leave samples out"
+            )
         if not self._agreed:
             yield from self._agree()
         latency_s = 0.0
         if self._probes and self.step % PING_STEPS == 0:
             latency_s = Probe.latency((yield Ping(self.step // PING_STEPS, PINGS)).data)
         exchange, meter, plans = self.exchange, Meter(self._load.ranks), list[Plan]()
+        counts: tuple[int, ...] = ()
+        update = gradient
         k = self._load.kept(exchange.density)
         operator, route = OPERATORS[exchange.operator], ROUTES[exchange.route]
+        if self._scaled is not None:
+            counts = yield from meter.watch(count(samples, route))
+            update = weigh(gradient, counts, self._seat.rank, out=self._scaled)
         tell = self._telling(latency_s, compute_s, plans)
-        sent = yield from meter.watch(operator(self._seat, gradient, self.step, k, route, tell))
+        sent = yield from meter.watch(operator(self._seat, update, self.step, k, route, tell))
         tally = tail.read(sent.tail, ranks=self._load.ranks)
         _refuse(sent, tally)
-        sent.write(gradient, 1.0 / self._load.ranks)
+        sent.write(gradient, 1.0 if counts else 1.0 / self._load.ranks)
         self.memory.commit(sent.draft, sent.index)
         if sent.score is not None:
             self._seat.var.keep(sent.score)
-        return self._close(k, tally, meter, plans)
+        return self._close(k, tally, meter, plans, counts)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what this rank's training goes on from: plain values, and arrays that are the reducer's own."""
@@ -210,7 +229,9 @@ class Reducer:
         return tell
 
     # What follows from a step that counts.
-    def _close(self, k: int, tally: Tally, meter: Meter, plans: list[Plan]) -> Outcome:
+    def _close(
+        self, k: int, tally: Tally, meter: Meter, plans: list[Plan], samples: tuple[int, ...]
+    ) -> Outcome:
         exchange = self.exchange
         self.step += 1
         self._probe.ping(tally.latency_s)
@@ -232,6 +253,7 @@ class Reducer:
             seconds=meter.seconds,
             network=network,
             change=change,
+            samples=samples,
         )
 
     # Ranks that were told different things would wait for each other, or add up what does not belong together.

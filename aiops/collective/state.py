@@ -26,17 +26,20 @@ class ArTopkState:
     Args:
         parameters: What is trained, in the same order on every rank; those that need no gradient are left out.
         density: k/n, or a policy such as ``"adaptive"``; see :class:`aiops.config.exchange.ExchangeConfig` for this and
-            the next five.
+            the next six.
         collectives: See there.
         values: See there.
         positions: See there.
         select: See there.
         momentum: See there.
+        weights: See there.
         deadline_s: Within how many seconds a lost rank is reported by all others, > 0.
         on_step: Called after each exchange with its :class:`aiops.collective.reducer.Outcome`.
 
     Attributes:
         last: What the last exchange was like; None before the first.
+        samples: With weights by samples, to be set before each exchange: what this rank's gradient is the mean of. An
+            exchange takes it, so that the next one has to be told anew.
 
     Raises:
         ConfigError: An argument makes no sense, or torch.distributed is not initialized.
@@ -52,6 +55,7 @@ class ArTopkState:
         positions: str = "elias",
         select: str = "largest",
         momentum: float = 0.0,
+        weights: str = "uniform",
         deadline_s: float = 60.0,
         on_step: Callable[[Outcome], None] | None = None,
     ) -> None:
@@ -62,6 +66,7 @@ class ArTopkState:
             positions=positions,
             select=select,
             momentum=momentum,
+            weights=weights,
         )
         self._parameters = [each for each in parameters if each.requires_grad]
         sizes = [each.numel() for each in self._parameters]
@@ -81,6 +86,7 @@ class ArTopkState:
         self._on_step = on_step
         self._ended: float | None = None
         self.last: Outcome | None = None
+        self.samples: int | None = None
 
     @property
     def parameters(self) -> Sequence[torch.nn.Parameter]:
@@ -106,11 +112,13 @@ class ArTopkState:
         Raises:
             NotFinite: A rank's gradient is not finite; on every rank alike, and nothing has changed.
             RankLost: A rank is gone.
-            ConfigError: In the first step: the ranks were not told the same.
+            ConfigError: In the first step: the ranks were not told the same. In any: a rank's ``samples`` is missing,
+                makes no sense, or is given in vain.
         """
+        samples, self.samples = self.samples, None
         now = time.monotonic()
         compute_s = 0.0 if self._ended is None else now - self._ended
-        dialogue = self._reducer.reduce(self.flat.numpy(), compute_s=compute_s)
+        dialogue = self._reducer.reduce(self.flat.numpy(), compute_s=compute_s, samples=samples)
         try:
             self.last = self._group.run(dialogue, step=self._reducer.step + 1)
         finally:

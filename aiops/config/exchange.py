@@ -15,6 +15,7 @@ from aiops.policy.table import unknown
 ValueName = Literal["fp32", "bf16", "fp16", "int8"]
 PositionName = Literal["raw", "elias", "packed", "rice"]
 SelectName = Literal["largest", "layerwise", "mstopk"]
+WeightName = Literal["uniform", "by_samples"]
 
 # Bytes of a selected value and of its position, for the cost model; a position takes some bits more or less with the
 # density, which moves no decision.
@@ -53,6 +54,8 @@ class ExchangeConfig:
         select: Which values are selected.
         momentum: Momentum correction with masking (Deep Gradient Compression), in [0, 1); the optimizer then has none.
         seed: Of what is random.
+        weights: What a rank's gradient is worth: ``uniform``, 1 / ranks, or ``by_samples``, its share of the samples of
+            the step, which every rank then has to say.
     """
 
     density: Density = field(default_factory=lambda: Fixed(0.01))
@@ -62,11 +65,13 @@ class ExchangeConfig:
     select: SelectName = "largest"
     momentum: float = 0.0
     seed: int = 0
+    weights: WeightName = "uniform"
 
     def __post_init__(self) -> None:
         _check_name("values", self.values, get_args(ValueName))
         _check_name("positions", self.positions, get_args(PositionName))
         _check_name("select", self.select, get_args(SelectName))
+        _check_name("weights", self.weights, get_args(WeightName))
         if not self.collectives:
             raise ConfigError("collectives is empty, it must name at least one")
         for name in self.collectives:
@@ -88,6 +93,7 @@ class ExchangeConfig:
         select: str = "largest",
         momentum: float = 0.0,
         seed: int = 0,
+        weights: str = "uniform",
     ) -> Self:
         """Return the configuration that these names and numbers stand for.
 
@@ -99,6 +105,7 @@ class ExchangeConfig:
             select: See the class.
             momentum: See the class.
             seed: See the class.
+            weights: See the class.
 
         Raises:
             ConfigError: A name is unknown or a number out of range; the message names it.
@@ -116,6 +123,7 @@ class ExchangeConfig:
             select=select,  # type: ignore[arg-type]
             momentum=momentum,
             seed=seed,
+            weights=weights,  # type: ignore[arg-type]
         )
 
 
