@@ -1,4 +1,4 @@
-"""Rank 0's decisions: when a spectrum is measured, and what the plan that comes of it is."""
+"""Rank 0's decisions: when a spectrum is measured, and what the plan that comes of it is; and every rank's vote."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from aiops.collective.memory import Draft
 from aiops.collective.tail import Directive
 from aiops.kernels import energy_histogram
-from aiops.policy.exchange import Exchange, Judge, Plan, Seen, Spectrum
+from aiops.policy.exchange import Exchange, Judge, Plan, Seen, Spectrum, VotingJudge
 
 # From here on a sample stands for the vector: one block in so many is looked at.
 # Small ones see the more of heavy tails: at density .004 the gain is 3 % off with blocks of 64, 7 % with 1024.
@@ -24,10 +24,11 @@ class Control:
         collectives: What directives number.
     """
 
-    __slots__ = ("_collectives", "_judge", "_wanted")
+    __slots__ = ("_collectives", "_judge", "_voter", "_wanted")
 
     def __init__(self, judge: Judge, collectives: tuple[str, ...]) -> None:
         self._judge = judge
+        self._voter = judge if isinstance(judge, VotingJudge) else None
         self._collectives = collectives
         self._wanted = False
 
@@ -45,6 +46,16 @@ class Control:
             return None
         self._wanted = False
         return self._judge.decide(spectrum(draft))
+
+    def vote(self, draft: Draft) -> bool:
+        """Return whether this rank is for what ranks vote on, if they do; asked of every rank in each exchange.
+
+        Args:
+            draft: See :meth:`decide`.
+        """
+        if self._voter is None or draft.bad >= 0:
+            return False
+        return self._voter.vote(spectrum(draft))
 
     def knows(self, exchange: Exchange) -> bool:
         """Return whether ``exchange`` is among what may be chosen."""

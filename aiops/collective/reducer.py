@@ -223,6 +223,7 @@ class Reducer:
                 sent=sent,
                 energy=draft.energy,
                 directive=None if plan is None else self._control.directive(plan.exchange),
+                vote=self._control.vote(draft),
             )
             return tail.pack(report, rank=self._seat.rank, ranks=self._load.ranks)
 
@@ -239,7 +240,8 @@ class Reducer:
         self._last = meter.largest
         network = self._probe.network
         if self._seat.rank == 0:
-            self._control.look(Seen(self.step, exchange, network, tally.compute_s, tally.gain))
+            seen = Seen(self.step, exchange, network, tally.compute_s, tally.gain, tally.votes)
+            self._control.look(seen)
         change = None
         if tally.directive is not None:
             self.exchange = self._control.exchange(tally.directive)

@@ -13,7 +13,7 @@ import numpy as np
 
 from aiops.collective.request import Floats
 
-_ROW = 4
+_ROW = 5
 _SHARED = 2
 _DIRECTIVE = 5
 
@@ -43,6 +43,7 @@ class Report:
         sent: Energy of the values it sends.
         energy: Energy of its gradient plus residual.
         directive: Rank 0 only: what changes; None where nothing does.
+        vote: Whether it is for what ranks vote on.
     """
 
     bad: bool
@@ -52,6 +53,7 @@ class Report:
     sent: float
     energy: float
     directive: Directive | None = None
+    vote: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Tally:
         compute_s: The greatest.
         gain: Energy sent over energy there, of all ranks together; 1 where there was none.
         directive: What changes.
+        votes: How many are for what ranks vote on.
     """
 
     bad: tuple[int, ...]
@@ -73,6 +76,7 @@ class Tally:
     compute_s: float
     gain: float
     directive: Directive | None
+    votes: int
 
 
 def size(ranks: int) -> int:
@@ -88,6 +92,7 @@ def pack(report: Report, *, rank: int, ranks: int) -> Floats:
         report.seconds,
         report.latency_s,
         report.compute_s,
+        report.vote,
     )
     at = ranks * _ROW
     # An energy above the largest float32 would make every rank's gain NaN.
@@ -105,7 +110,7 @@ def read(total: Floats, *, ranks: int) -> Tally:
         total: float32, shape (size(ranks),).
         ranks: How many there are.
     """
-    bad, seconds, latency, compute = total[: ranks * _ROW].reshape(ranks, _ROW).T
+    bad, seconds, latency, compute, vote = total[: ranks * _ROW].reshape(ranks, _ROW).T
     said = seconds[seconds > 0]
     sent, energy, collective, *halves = (float(value) for value in total[ranks * _ROW :])
     directive = None
@@ -119,4 +124,5 @@ def read(total: Floats, *, ranks: int) -> Tally:
         compute_s=float(compute.max()),
         gain=min(sent / energy, 1.0) if energy > 0 else 1.0,
         directive=directive,
+        votes=int(np.count_nonzero(vote)),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiops.policy.cost import COSTS, cheapest, is_dense
-from aiops.policy.exchange import Exchange, Load, Network, Plan
+from aiops.policy.exchange import Exchange, Load, Network, Plan, Seen
 
 # A collective has to be cheaper by this share to replace another, and the other to have been used for so many steps.
 HYSTERESIS = 0.1
@@ -42,6 +42,21 @@ def settled(
         if seconds > (1.0 - HYSTERESIS) * held_s:
             return held, held_s
     return name, seconds
+
+
+def exchange_at(density: float, load: Load, collectives: Sequence[str], seen: Seen) -> Exchange:
+    """Return the exchange at a density by what is cheapest, or held; while no link is known, by what comes first.
+
+    Args:
+        density: k/n, in (0, 1].
+        load: What there is to exchange.
+        collectives: What is chosen from.
+        seen: What is known.
+    """
+    if seen.network is None:
+        return exchange_of(first_exchange(collectives, density).collective, density)
+    name, _ = settled(load, seen.network, density, collectives, seen.exchange.collective)
+    return exchange_of(name, density)
 
 
 class Chooser:

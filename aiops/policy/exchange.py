@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -134,6 +134,7 @@ class Seen(msgspec.Struct, frozen=True):
         network: What the links are like now; None until that is known.
         compute_s: Smoothed time of a step without its exchange; 0 until it is known.
         gain: Share of the energy of all ranks' gradients and residuals that this step sent, in [0, 1].
+        votes: How many ranks wanted it, where they vote, see :class:`VotingJudge`.
     """
 
     step: int
@@ -141,6 +142,7 @@ class Seen(msgspec.Struct, frozen=True):
     network: Network | None
     compute_s: float
     gain: float
+    votes: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -166,6 +168,14 @@ class Judge(Protocol):
 
     def decide(self, spectrum: Spectrum) -> Plan | None:
         """Return what changes, after an :meth:`observe` that was true; None where nothing does."""
+
+
+@runtime_checkable
+class VotingJudge(Judge, Protocol):
+    """A judge that decides by what the ranks want: each rank's own votes, rank 0's alone observes and decides."""
+
+    def vote(self, spectrum: Spectrum) -> bool:
+        """Return whether this rank is for it, by its gradient and residual; asked once a step."""
 
 
 class Density(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiops.errors import ConfigError
-from aiops.policy.choose import exchange_of, first_exchange, settled
+from aiops.policy.choose import exchange_at, first_exchange
 from aiops.policy.cost import COSTS, check_collectives, is_dense
 from aiops.policy.drift import Smoothed
 from aiops.policy.exchange import Exchange, Load, Plan, Seen, Spectrum
@@ -146,7 +146,8 @@ class GravacJudge:
                 f"density {self.largest:g} has a gain of no more than {of_largest:.3g}",
             )
         self._advance(of_candidate, of_largest)
-        exchange = self._exchange(density, seen)
+        names = self._dense if density == 1.0 else self._collectives
+        exchange = exchange_at(density, self._load, names, seen)
         if exchange == seen.exchange:
             return None
         return Plan(exchange, f"{why}, and {eps:g} is enough")
@@ -177,15 +178,6 @@ class GravacJudge:
     def _alike(self, best: float, second: float) -> bool:
         most = self._throughput(best)
         return most - self._throughput(second) <= self._settings.omega * most
-
-    def _exchange(self, density: float, seen: Seen) -> Exchange:
-        names = self._dense if density == 1.0 else self._collectives
-        network = seen.network
-        if network is None:
-            sparse = first_exchange(names, density)
-            return exchange_of(sparse.collective, density)
-        name, _ = settled(self._load, network, density, names, seen.exchange.collective)
-        return exchange_of(name, density)
 
 
 def gravac(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NoReturn, cast, get_args
 
 from aiops.errors import ConfigError
-from aiops.policy import batch, density, dssp, esync, gravac, injection, sync, weight, work
+from aiops.policy import batch, density, dssp, esync, gravac, injection, scadles, sync, weight, work
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
 from aiops.policy.exchange import Density
 from aiops.policy.stream import BatchRule, InjectionRule
@@ -52,6 +52,7 @@ DENSITY: dict[str, Factory] = {
     "adaptive_knee": density.adaptive_knee,
     "adaptive_nsga2": density.adaptive_nsga2,
     "gravac": gravac.gravac,
+    "scadles": scadles.scadles,
 }
 BATCH: dict[str, Factory] = {
     "fixed": batch.fixed,

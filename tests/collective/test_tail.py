@@ -51,3 +51,8 @@ def test_nothing_said_is_nothing_known():
 
 def test_energies_beyond_float32_stay_finite():
     assert tally(report(sent=1e300, energy=1e300), report(sent=1e300, energy=1e300)).gain == 1.0
+
+
+def test_votes_are_counted_whoever_gives_them():
+    assert tally(report(), report(vote=True), report(vote=True)).votes == 2
+    assert tally(report(bad=True)).votes == 0

@@ -17,6 +17,7 @@ from aiops.policy.density import fixed as fixed_density
 from aiops.policy.esync import ESync
 from aiops.policy.gravac import gravac
 from aiops.policy.injection import random
+from aiops.policy.scadles import scadles
 from aiops.policy.sync import asynchronous, bulk, ssp
 from aiops.policy.table import (
     SYNC,
@@ -105,6 +106,8 @@ from aiops.policy.work import fixed, fragments, until_model
         (parse_density, "adaptive_knee:0.01", adaptive_knee(0.01)),
         (parse_density, "gravac", gravac()),
         (parse_density, "gravac:1e-3,0.1,0.9,25", gravac(eps=0.9, window=25)),
+        (parse_density, "scadles", scadles()),
+        (parse_density, "scadles:0.01,0.2", scadles(0.01, 0.2)),
         (parse_batch, "fixed:64", fixed_batch(64)),
         (parse_batch, "by_rate", by_rate()),
         (parse_batch, "by_rate:1,50,0", by_rate(1, 50, 0)),
@@ -191,6 +194,9 @@ def test_good_texts(parse, text, policy):
             "gravac:0.1,1,0.5,2.5",
             "gravac's window is 2.5, it must be a whole number",
         ),
+        (parse_density, "scadles:1", r"scadles's density is 1, it must be in \[0, 1\)"),
+        (parse_density, "scadles:0.1,-1", "scadles's delta is -1"),
+        (parse_density, "scadle", "did you mean 'scadles'?"),
         (parse_batch, "by_rates", "unknown batch 'by_rates', .*, did you mean 'by_rate'?"),
         (parse_batch, "by_rate:8,4", "by_rate's high is 4, it must be a whole number >= low = 8"),
         (parse_batch, "fixed:0.5", "fixed's samples is 0.5"),
