@@ -28,13 +28,13 @@ class Settings:
 
     Attributes:
         knee: AR-Topk's pick; else the least time to the same accuracy.
-        lag: See :func:`aiops.policy.front.steps_needed`.
+        exponent: See :func:`aiops.policy.front.steps_needed`.
         nsga2: Search by pymoo; else on the grid.
         dwell: Steps that a decision stands.
     """
 
     knee: bool
-    lag: float
+    exponent: float
     nsga2: bool
     dwell: int
 
@@ -166,7 +166,7 @@ class AdaptiveJudge:
     def _objective(self, seen: Seen, candidates: list[Candidate]) -> Callable[[Candidate], float]:
         if self._settings.knee:
             return knee(candidates)
-        return quickest(self._compute.value or seen.compute_s, self._settings.lag)
+        return quickest(self._compute.value or seen.compute_s, self._settings.exponent)
 
     # After a change the gain is expected to be the candidate's.
     def _settle(self, seen: Seen, best: Candidate | None = None) -> None:

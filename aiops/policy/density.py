@@ -20,8 +20,8 @@ Moo = Literal["grid", "nsga2"]
 
 # AR-Topk's range.
 LOW, HIGH = 0.001, 0.1
-# See aiops.policy.front.steps_needed; between what was seen without momentum.
-LAG = 0.003
+# See aiops.policy.front.steps_needed.
+EXPONENT = 0.4
 
 
 class FixedJudge:
@@ -107,9 +107,9 @@ class Adaptive:
         high: Largest one but 1, > ``low`` and <= 1.
         collectives: Names of :data:`aiops.policy.cost.COSTS` to choose from; None: all that the job can do.
         takes: ``"quickest"``: the least time to the same accuracy, by :func:`aiops.policy.front.quickest`. It is ours.
-            ``"knee"``: the paper's pick, :func:`aiops.policy.front.knee`, which needs no ``lag``.
-        lag: How many steps a lost gain costs, >= 0, see :func:`aiops.policy.front.steps_needed`. Inferred from our own
-            measurements: .002 to .003 without momentum, about .07 with a momentum of .9.
+            ``"knee"``: the paper's pick, :func:`aiops.policy.front.knee`, which needs no ``exponent``.
+        exponent: What a lost gain costs in steps, >= 0, see :func:`aiops.policy.front.steps_needed`. Inferred from our
+            own trainings.
         moo: ``"grid"``: every candidate of a grid is looked at. ``"nsga2"``: the paper's genetic search, by pymoo; it
             finds nearly the same, in 100 ms for 1.
         dwell: Steps that a decision stands, >= 1.
@@ -119,7 +119,7 @@ class Adaptive:
     high: float = HIGH
     collectives: tuple[str, ...] | None = None
     takes: Takes = "quickest"
-    lag: float = LAG
+    exponent: float = EXPONENT
     moo: Moo = "grid"
     dwell: int = DWELL_STEPS
 
@@ -135,8 +135,10 @@ class Adaptive:
             raise ConfigError(
                 f"adaptive takes {self.takes!r}, known are {', '.join(get_args(Takes))}"
             )
-        if not (is_real(self.lag) and self.lag >= 0):
-            raise ConfigError(f"adaptive's lag is {self.lag!r}, it must be finite and >= 0")
+        if not (is_real(self.exponent) and self.exponent >= 0):
+            raise ConfigError(
+                f"adaptive's exponent is {self.exponent!r}, it must be finite and >= 0"
+            )
         if self.moo not in get_args(Moo):
             raise ConfigError(
                 f"adaptive's moo is {self.moo!r}, known are {', '.join(get_args(Moo))}"
@@ -157,7 +159,7 @@ class Adaptive:
         """
         usable = _usable("adaptive", collectives, self.collectives)
         _check_sparse(usable)
-        settings = Settings(self.takes == "knee", self.lag, self.moo == "nsga2", self.dwell)
+        settings = Settings(self.takes == "knee", self.exponent, self.moo == "nsga2", self.dwell)
         return AdaptiveJudge(settings, Prices(load, usable, self.low, self.high))
 
 
@@ -190,15 +192,15 @@ def fixed(density: float) -> Fixed:
     return Fixed(density)
 
 
-def adaptive(low: float = LOW, high: float = HIGH, lag: float = LAG) -> Adaptive:
+def adaptive(low: float = LOW, high: float = HIGH, exponent: float = EXPONENT) -> Adaptive:
     """Return the density with the least time to the same accuracy.
 
     Args:
         low: Smallest density, in (0, 1).
         high: Largest one but 1, > ``low`` and <= 1.
-        lag: How many steps a lost gain costs, >= 0: 0.003 without momentum, about 0.07 with a momentum of 0.9.
+        exponent: What a lost gain costs in steps, >= 0: they grow as gain ** -exponent.
     """
-    return Adaptive(low, high, lag=lag)
+    return Adaptive(low, high, exponent=exponent)
 
 
 def adaptive_knee(low: float = LOW, high: float = HIGH) -> Adaptive:

@@ -140,27 +140,27 @@ def pareto(candidates: Iterable[Candidate]) -> list[Candidate]:
     return front
 
 
-def steps_needed(gain: float, lag: float) -> float:
-    """Return how many times the steps of a dense training the same accuracy takes, 1 + lag / gain.
+def steps_needed(gain: float, exponent: float) -> float:
+    """Return how many times the steps of a dense training the same accuracy takes, gain ** -exponent.
 
     Args:
-        gain: Share of the energy that a step sends.
-        lag: Inferred from our own trainings, as the extra steps times the gain: 0.002 to 0.003 without momentum, about
-            0.07 with a momentum of 0.9.
+        gain: Share of the energy that a step sends, of gradient and residual together.
+        exponent: What a lost gain costs. 0: nothing, only the time of a step counts; 1: as much as in GraVAC's
+            compression throughput, gain over time. Inferred from our own trainings, see docs/collective.md.
     """
-    return 1.0 + lag / max(gain, LEAST_GAIN)
+    return float(max(gain, LEAST_GAIN) ** -exponent)
 
 
-def quickest(compute_s: float, lag: float) -> Callable[[Candidate], float]:
+def quickest(compute_s: float, exponent: float) -> Callable[[Candidate], float]:
     """Return the time to a given accuracy, in steps of a dense training: what a step takes, times the steps it needs.
 
     Args:
         compute_s: What a step takes without its exchange.
-        lag: See :func:`steps_needed`.
+        exponent: See :func:`steps_needed`.
     """
 
     def seconds(candidate: Candidate) -> float:
-        return (compute_s + candidate.sync_s) * steps_needed(candidate.gain, lag)
+        return (compute_s + candidate.sync_s) * steps_needed(candidate.gain, exponent)
 
     return seconds
 

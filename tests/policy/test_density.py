@@ -84,8 +84,11 @@ def test_a_fixed_density_of_one_is_a_dense_exchange():
             "adaptive is to use vote_tree, this job can do allgather_ring, artopk_ring, dense_ring",
         ),
         (lambda: Adaptive(takes="best"), "adaptive takes 'best', known are quickest, knee"),
-        (lambda: Adaptive(lag=-1), "adaptive's lag is -1, it must be finite and >= 0"),
-        (lambda: Adaptive(lag=float("nan")), "adaptive's lag is nan, it must be finite and >= 0"),
+        (lambda: Adaptive(exponent=-1), "adaptive's exponent is -1, it must be finite and >= 0"),
+        (
+            lambda: Adaptive(exponent=float("nan")),
+            "adaptive's exponent is nan, it must be finite and >= 0",
+        ),
         (lambda: Adaptive(moo="moead"), "adaptive's moo is 'moead', known are grid, nsga2"),
         (lambda: Adaptive(dwell=0), "adaptive's dwell is 0, it must be a whole number >= 1"),
         (lambda: Adaptive(dwell=2.5), "adaptive's dwell is 2.5, it must be a whole number >= 1"),
@@ -108,7 +111,7 @@ def test_a_search_by_pymoo_needs_pymoo(monkeypatch):
 
 
 def test_the_names_of_the_command_line():
-    assert adaptive(lag=0) == Adaptive(lag=0)
-    assert adaptive(0.01, 0.5, 0.07) == Adaptive(0.01, 0.5, lag=0.07)
+    assert adaptive(exponent=0) == Adaptive(exponent=0)
+    assert adaptive(0.01, 0.5, 0.3) == Adaptive(0.01, 0.5, exponent=0.3)
     assert adaptive_knee(0.01, 0.5) == Adaptive(0.01, 0.5, takes="knee")
     assert adaptive_nsga2(0.01, 0.5) == Adaptive(0.01, 0.5, takes="knee", moo="nsga2")

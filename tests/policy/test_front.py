@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -49,24 +50,25 @@ def test_the_front_is_what_nothing_beats(pairs):
 
 
 def test_the_steps_needed_grow_as_gain_is_lost():
-    assert steps_needed(1.0, 0.07) == pytest.approx(1.07)
-    assert steps_needed(0.01, 0.003) == pytest.approx(1.3)
-    assert steps_needed(0.0, 0.003) > 1e6
+    assert steps_needed(1.0, 0.4) == 1.0
+    assert steps_needed(0.25, 0.5) == pytest.approx(2.0)
+    assert steps_needed(0.01, 1.0) == pytest.approx(100.0)
+    assert 1e6 <= steps_needed(0.0, 0.5) < math.inf
     assert steps_needed(0.0, 0.0) == 1.0
 
 
-# 1 s of computing; seconds to the accuracy at a lag of .01 and of 0.1.
+# 1 s of computing; seconds to the accuracy at an exponent of 1/2 and of 1.
 @pytest.mark.parametrize(
     ("candidate", "little", "much"),
     [
-        (at(0.1, 0.01), 2.2, 12.1),
-        (at(0.5, 0.1), 1.65, 3.0),
-        (at(3.0, 1.0), 4.04, 4.4),
+        (at(0.1, 0.01), 11.0, 110.0),
+        (at(0.5, 0.25), 3.0, 6.0),
+        (at(3.0, 1.0), 4.0, 4.0),
     ],
 )
 def test_the_quickest_weighs_time_against_steps(candidate, little, much):
-    assert quickest(1.0, 0.01)(candidate) == pytest.approx(little)
-    assert quickest(1.0, 0.1)(candidate) == pytest.approx(much)
+    assert quickest(1.0, 0.5)(candidate) == pytest.approx(little)
+    assert quickest(1.0, 1.0)(candidate) == pytest.approx(much)
 
 
 # Times 1 to 5 s, 1/gain 5 to 1.

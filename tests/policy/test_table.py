@@ -102,7 +102,7 @@ from aiops.policy.work import fixed, fragments, until_model
         (parse_density, "fixed:1", fixed_density(1)),
         (parse_density, "adaptive", adaptive()),
         (parse_density, " adaptive : 0.001, 0.1", adaptive()),
-        (parse_density, "adaptive:0.01,0.5,0.07", adaptive(0.01, 0.5, lag=0.07)),
+        (parse_density, "adaptive:0.01,0.5,0.3", adaptive(0.01, 0.5, exponent=0.3)),
         (parse_density, "adaptive_knee:0.01", adaptive_knee(0.01)),
         (parse_density, "gravac", gravac()),
         (parse_density, "gravac:1e-3,0.1,0.9,25", gravac(eps=0.9, window=25)),
@@ -186,7 +186,11 @@ def test_good_texts(parse, text, policy):
         (parse_density, "fixed:0.1,0.2", "density 'fixed:0.1,0.2' does not fit .*too many"),
         (parse_density, "adaptive:0.1,0.01", "adaptive's low is 0.1, it must be < high = 0.01"),
         (parse_density, "adaptive:0.1,2", r"adaptive's high is 2, it must be in \(0, 1\]"),
-        (parse_density, "adaptive:0.1,1,-1", "adaptive's lag is -1, it must be finite and >= 0"),
+        (
+            parse_density,
+            "adaptive:0.1,1,-1",
+            "adaptive's exponent is -1, it must be finite and >= 0",
+        ),
         (parse_density, "gravac:0.1,0.01", "gravac's low is 0.1, it must be < high = 0.01"),
         (parse_density, "gravac:0.1,1,2", r"gravac's eps is 2, it must be in \[0, 1\)"),
         (
