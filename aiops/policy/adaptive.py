@@ -10,8 +10,9 @@ from aiops.policy import nsga2
 from aiops.policy.choose import HYSTERESIS, LED, described, first_exchange, spoken
 from aiops.policy.cost import is_dense
 from aiops.policy.drift import GAIN_SHARE, LINK_SHARE, Drift, LinkDrift, Smoothed
-from aiops.policy.exchange import Exchange, Network, Plan, Seen, Spectrum
+from aiops.policy.exchange import Exchange, GainCurve, Network, Plan, Seen
 from aiops.policy.front import LEAST_GAIN, Candidate, Prices, knee, pareto, quickest
+from aiops.policy.trials import trial_exchanges
 
 # What a rank's spectrum says of a gain is of positions it chose itself. At a leader's the others hold less: 2 to 4
 # times less in our toy trainings with 8 ranks. This is the best of them, so that such an operator is tried, and then
@@ -31,12 +32,14 @@ class Settings:
         exponent: See :func:`aiops.policy.front.steps_needed`.
         nsga2: Search by pymoo; else on the grid.
         dwell: Steps that a decision stands.
+        trials: Densities whose gains are measured in trials; none where a spectrum says them.
     """
 
     knee: bool
     exponent: float
     nsga2: bool
     dwell: int
+    trials: tuple[float, ...] = ()
 
 
 class AdaptiveJudge:
@@ -50,6 +53,7 @@ class AdaptiveJudge:
 
     The gain of what follows leaders is what the spectrum says, times how much of that was measured of the same operator
     before: its alignment, smoothed over the decisions made while it ran, and :data:`ALIGNMENT` until then.
+    A gain that was measured in trials counts for whatever operator, as in the paper.
 
     Args:
         settings: How it decides.
@@ -82,6 +86,13 @@ class AdaptiveJudge:
         """Always: its decisions weigh times."""
         return True
 
+    @property
+    def trials(self) -> tuple[Exchange, ...]:
+        """The settings' densities, each by what is cheapest for it now; empty where there are none."""
+        network = None if self._seen is None else self._seen.network
+        prices = self._prices
+        return trial_exchanges(prices.load, prices.collectives, self._settings.trials, network)
+
     def observe(self, seen: Seen) -> bool:
         """Note a step; return whether it is time to weigh the candidates again."""
         self._seen = seen
@@ -99,13 +110,13 @@ class AdaptiveJudge:
         stood = seen.step - self._decided
         return stood >= self._settings.dwell and bool(self._why(seen, stood))
 
-    def decide(self, spectrum: Spectrum) -> Plan | None:
+    def decide(self, curve: GainCurve) -> Plan | None:
         """Return what is better by enough than what is done; None where nothing is, or the gradient is no measure."""
         seen = self._seen
-        if seen is None or seen.network is None or not 0.0 < spectrum.total < math.inf:
+        if seen is None or seen.network is None or not 0.0 < curve.total < math.inf:
             return None
-        self._learn(seen, spectrum)
-        gains = self._gains(spectrum)
+        self._learn(seen, curve)
+        gains = self._gains(curve)
         candidates = self._candidates(seen.network, gains)
         better = self._objective(seen, candidates)
         best = min(pareto(candidates), key=better)
@@ -130,15 +141,19 @@ class AdaptiveJudge:
         return ""
 
     # How much of the gain that the spectrum promises an operator really has.
-    def _learn(self, seen: Seen, spectrum: Spectrum) -> None:
+    def _learn(self, seen: Seen, curve: GainCurve) -> None:
         measured, operator = self._gain.value, seen.exchange.operator
-        if operator not in LED or seen.exchange != self._watched or measured is None:
+        if not self._aligns(operator) or seen.exchange != self._watched or measured is None:
             return
-        promised = max(spectrum.gain(seen.exchange.density), LEAST_GAIN)
+        promised = max(curve.gain(seen.exchange.density), LEAST_GAIN)
         known = self._alignments.setdefault(operator, Smoothed())
         known.add(min(max(measured / promised, 0.0), 1.0))
 
-    def _gains(self, spectrum: Spectrum) -> Callable[[str, float], float]:
+    # Trials have measured what a spectrum can only promise.
+    def _aligns(self, operator: str) -> bool:
+        return operator in LED and not self._settings.trials
+
+    def _gains(self, curve: GainCurve) -> Callable[[str, float], float]:
         held: dict[float, float] = {}
         aligned = {
             operator: smoothed.value
@@ -151,8 +166,8 @@ class AdaptiveJudge:
                 return 1.0
             whole = held.get(density)
             if whole is None:
-                whole = held[density] = spectrum.gain(density)
-            return whole * aligned.get(operator, ALIGNMENT) if operator in LED else whole
+                whole = held[density] = curve.gain(density)
+            return whole * aligned.get(operator, ALIGNMENT) if self._aligns(operator) else whole
 
         return gain
 

@@ -11,12 +11,14 @@ from aiops.errors import ConfigError
 from aiops.policy.adaptive import AdaptiveJudge, Settings
 from aiops.policy.choose import DWELL_STEPS, Chooser
 from aiops.policy.cost import check_collectives, is_dense
-from aiops.policy.exchange import Exchange, Load, Plan, Seen, Spectrum
+from aiops.policy.exchange import Exchange, GainCurve, Load, Plan, Seen
 from aiops.policy.front import Prices
 from aiops.policy.number import check_density, is_count, is_real
+from aiops.policy.trials import TRIALS_DWELL_STEPS, trial_densities
 
 Takes = Literal["quickest", "knee"]
 Moo = Literal["grid", "nsga2"]
+Knows = Literal["spectrum", "trials"]
 
 # AR-Topk's range.
 LOW, HIGH = 0.001, 0.1
@@ -52,13 +54,18 @@ class FixedJudge:
         """Whether there is a choice to make."""
         return self._chooses
 
+    @property
+    def trials(self) -> tuple[Exchange, ...]:
+        """Nothing: no gain is needed here."""
+        return ()
+
     def observe(self, seen: Seen) -> bool:
         """Note a step; return whether another collective has become cheaper."""
         if self._chooses and seen.network is not None and self._plan is None:
             self._plan = self._chooser.choose(seen.step, seen.network)
         return self._plan is not None
 
-    def decide(self, spectrum: Spectrum) -> Plan | None:
+    def decide(self, curve: GainCurve) -> Plan | None:
         """Return the change of the collective."""
         plan, self._plan = self._plan, None
         return plan
@@ -113,6 +120,9 @@ class Adaptive:
         moo: ``"grid"``: every candidate of a grid is looked at. ``"nsga2"``: the paper's genetic search, by pymoo; it
             finds nearly the same, in 100 ms for 1.
         dwell: Steps that a decision stands, >= 1.
+        gains: How the gains are known. ``"spectrum"``: from one histogram of the next gradient. ``"trials"``: the
+            paper's way, some densities are tried for ten steps each, see :func:`aiops.policy.trials.trial_densities`;
+            the training loop has to do them, by :class:`aiops.collective.trials.Trials`.
     """
 
     low: float = LOW
@@ -122,6 +132,7 @@ class Adaptive:
     exponent: float = EXPONENT
     moo: Moo = "grid"
     dwell: int = DWELL_STEPS
+    gains: Knows = "spectrum"
 
     def __post_init__(self) -> None:
         check_density("adaptive's low", self.low)
@@ -150,6 +161,10 @@ class Adaptive:
             )
         if not is_count(self.dwell, 1):
             raise ConfigError(f"adaptive's dwell is {self.dwell!r}, it must be a whole number >= 1")
+        if self.gains not in get_args(Knows):
+            raise ConfigError(
+                f"adaptive's gains are {self.gains!r}, known are {', '.join(get_args(Knows))}"
+            )
 
     def judge(self, load: Load, collectives: Sequence[str]) -> AdaptiveJudge:
         """Return the decisions of one training, see :class:`aiops.policy.exchange.Density`.
@@ -159,7 +174,8 @@ class Adaptive:
         """
         usable = _usable("adaptive", collectives, self.collectives)
         _check_sparse(usable)
-        settings = Settings(self.takes == "knee", self.exponent, self.moo == "nsga2", self.dwell)
+        trials = trial_densities(self.low, self.high) if self.gains == "trials" else ()
+        settings = Settings(self.takes == "knee", self.exponent, self.moo == "nsga2", self.dwell, trials)
         return AdaptiveJudge(settings, Prices(load, usable, self.low, self.high))
 
 
@@ -221,3 +237,13 @@ def adaptive_nsga2(low: float = LOW, high: float = HIGH) -> Adaptive:
         high: Largest one but 1, > ``low`` and <= 1.
     """
     return Adaptive(low, high, takes="knee", moo="nsga2")
+
+
+def adaptive_trials(low: float = LOW, high: float = HIGH) -> Adaptive:
+    """Return AR-Topk's pick between time and gain, where gains are what densities came to that were tried.
+
+    Args:
+        low: Smallest density, in (0, 1).
+        high: Largest one but 1, > ``low`` and <= 1.
+    """
+    return Adaptive(low, high, takes="knee", gains="trials", dwell=TRIALS_DWELL_STEPS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -85,6 +85,17 @@ class Exchange(msgspec.Struct, frozen=True):
         )
 
 
+class GainCurve(Protocol):
+    """What is known of the gains of all densities: a :class:`Spectrum`, or :class:`TriedGains`."""
+
+    @property
+    def total(self) -> float:
+        """The energy that gains are shares of; where it is 0, infinite or NaN they are no measure."""
+
+    def gain(self, density: float) -> float:
+        """Return the share of the energy that is sent at ``density``."""
+
+
 class Spectrum:
     """How much of a vector's energy its largest values hold, for every density at once.
 
@@ -125,6 +136,32 @@ class Spectrum:
         return self._energy[at - 1] + part * (self._energy[at] - self._energy[at - 1])
 
 
+class TriedGains:
+    """Gains that were measured in trials at a few densities, and what they say of the others.
+
+    Between two densities the gain is taken to grow in proportion to the density's logarithm, and to reach 1 where
+    everything is sent. Below the smallest it is that one's.
+
+    Args:
+        gains: Mean gain by density, in [0, 1]; at least one. Densities are in (0, 1]. Copied.
+
+    Attributes:
+        total: 1: gains are shares already.
+    """
+
+    __slots__ = ("_gains", "_logs", "total")
+
+    def __init__(self, gains: Mapping[float, float]) -> None:
+        known = sorted({**gains, 1.0: 1.0}.items())
+        self._logs = [math.log(density) for density, _ in known]
+        self._gains = [gain for _, gain in known]
+        self.total = 1.0
+
+    def gain(self, density: float) -> float:
+        """Return the share of the energy that is sent at ``density``."""
+        return float(np.interp(math.log(density), self._logs, self._gains))
+
+
 class Seen(msgspec.Struct, frozen=True):
     """What is known after a step.
 
@@ -163,11 +200,22 @@ class Judge(Protocol):
     def probes(self) -> bool:
         """Whether the links have to be measured for it."""
 
-    def observe(self, seen: Seen) -> bool:
-        """Note a step; return whether a plan is wanted now, for which the next gradient's spectrum is then measured."""
+    @property
+    def trials(self) -> tuple[Exchange, ...]:
+        """What has to be tried before a plan is made, at these links; nothing where a spectrum is enough.
 
-    def decide(self, spectrum: Spectrum) -> Plan | None:
-        """Return what changes, after an :meth:`observe` that was true; None where nothing does."""
+        Their number and their densities never change.
+        """
+
+    def observe(self, seen: Seen) -> bool:
+        """Note a step; return whether a plan is wanted now, for which the gains are then measured."""
+
+    def decide(self, curve: GainCurve) -> Plan | None:
+        """Return what changes, after an :meth:`observe` that was true; None where nothing does.
+
+        Args:
+            curve: The next gradient's spectrum, or what :attr:`trials` came to.
+        """
 
 
 @runtime_checkable

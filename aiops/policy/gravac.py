@@ -13,7 +13,7 @@ from aiops.errors import ConfigError
 from aiops.policy.choose import exchange_at, first_exchange
 from aiops.policy.cost import COSTS, check_collectives, is_dense
 from aiops.policy.drift import Smoothed
-from aiops.policy.exchange import Exchange, Load, Plan, Seen, Spectrum
+from aiops.policy.exchange import Exchange, GainCurve, Load, Plan, Seen
 from aiops.policy.number import check_density, check_share, is_count
 
 # Its exponential policy: how many times stronger than at first each window's candidate compresses.
@@ -113,6 +113,11 @@ class GravacJudge:
         """Always: its decisions weigh times."""
         return True
 
+    @property
+    def trials(self) -> tuple[Exchange, ...]:
+        """Nothing: a spectrum says what its trial compressions would."""
+        return ()
+
     def observe(self, seen: Seen) -> bool:
         """Note a step and its throughput; return that a plan is wanted, always."""
         self._seen = seen
@@ -123,15 +128,15 @@ class GravacJudge:
             known.add(seen.gain / (seen.compute_s + sync_s))
         return True
 
-    def decide(self, spectrum: Spectrum) -> Plan | None:
+    def decide(self, curve: GainCurve) -> Plan | None:
         """Return the exchange by the gains of this gradient; None where it is the last step's already."""
         seen = self._seen
-        if seen is None or not 0.0 < spectrum.total < math.inf:
+        if seen is None or not 0.0 < curve.total < math.inf:
             return None
-        of_candidate = self._gain(spectrum, self.candidate)
+        of_candidate = self._gain(curve, self.candidate)
         # Once the candidate has become the largest density there is one mean, and this gradient is in it.
         same = self.largest == self.candidate
-        of_largest = of_candidate if same else self._gain(spectrum, self.largest)
+        of_largest = of_candidate if same else self._gain(curve, self.largest)
         eps = self._settings.eps
         if of_candidate >= eps:
             density, why = (
@@ -152,9 +157,9 @@ class GravacJudge:
             return None
         return Plan(exchange, f"{why}, and {eps:g} is enough")
 
-    def _gain(self, spectrum: Spectrum, density: float) -> float:
+    def _gain(self, curve: GainCurve, density: float) -> float:
         known = self._gains.setdefault(density, Smoothed(self._newest))
-        return known.add(spectrum.gain(density)) or 0.0
+        return known.add(curve.gain(density)) or 0.0
 
     # The end of a window: another candidate, another largest density, or the end of the search.
     def _advance(self, of_candidate: float, of_largest: float) -> None:

@@ -13,7 +13,7 @@ from aiops.errors import ConfigError
 from aiops.policy.choose import exchange_at
 from aiops.policy.cost import check_collectives, is_dense
 from aiops.policy.drift import Smoothed
-from aiops.policy.exchange import Exchange, Load, Plan, Seen, Spectrum
+from aiops.policy.exchange import Exchange, GainCurve, Load, Plan, Seen, Spectrum
 from aiops.policy.number import check_share, is_real
 
 # The paper's last setting.
@@ -102,6 +102,11 @@ class ScadlesJudge:
         return len(self._sparse) > 1 or len(self._dense) > 1
 
     @property
+    def trials(self) -> tuple[Exchange, ...]:
+        """Nothing: each rank measures its own loss."""
+        return ()
+
+    @property
     def loss(self) -> float | None:
         """This rank's smoothed loss of energy at the density, in [0, 1]; None before the first vote."""
         return self._loss.value
@@ -130,7 +135,7 @@ class ScadlesJudge:
         self._plan = Plan(exchange, why) if changes else None
         return changes
 
-    def decide(self, spectrum: Spectrum) -> Plan | None:
+    def decide(self, curve: GainCurve) -> Plan | None:
         """Return what the votes came to."""
         plan, self._plan = self._plan, None
         self._coming = None if plan is None else plan.exchange

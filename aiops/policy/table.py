@@ -51,6 +51,7 @@ DENSITY: dict[str, Factory] = {
     "adaptive": density.adaptive,
     "adaptive_knee": density.adaptive_knee,
     "adaptive_nsga2": density.adaptive_nsga2,
+    "adaptive_trials": density.adaptive_trials,
     "gravac": gravac.gravac,
     "scadles": scadles.scadles,
 }

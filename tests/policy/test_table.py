@@ -12,7 +12,7 @@ import pytest
 from aiops.errors import ConfigError
 from aiops.policy.batch import balanced, balanced_freely, by_rate
 from aiops.policy.batch import fixed as fixed_batch
-from aiops.policy.density import adaptive, adaptive_knee, adaptive_nsga2
+from aiops.policy.density import adaptive, adaptive_knee, adaptive_nsga2, adaptive_trials
 from aiops.policy.density import fixed as fixed_density
 from aiops.policy.esync import ESync
 from aiops.policy.gravac import gravac
@@ -104,6 +104,8 @@ from aiops.policy.work import fixed, fragments, until_model
         (parse_density, " adaptive : 0.001, 0.1", adaptive()),
         (parse_density, "adaptive:0.01,0.5,0.3", adaptive(0.01, 0.5, exponent=0.3)),
         (parse_density, "adaptive_knee:0.01", adaptive_knee(0.01)),
+        (parse_density, "adaptive_trials", adaptive_trials()),
+        (parse_density, "adaptive_trials:0.01,0.5", adaptive_trials(0.01, 0.5)),
         (parse_density, "gravac", gravac()),
         (parse_density, "gravac:1e-3,0.1,0.9,25", gravac(eps=0.9, window=25)),
         (parse_density, "scadles", scadles()),
@@ -191,6 +193,8 @@ def test_good_texts(parse, text, policy):
             "adaptive:0.1,1,-1",
             "adaptive's exponent is -1, it must be finite and >= 0",
         ),
+        (parse_density, "adaptive_trials:0.1,0.01", "adaptive's low is 0.1, it must be < high"),
+        (parse_density, "adaptive_trial", "did you mean 'adaptive_trials'?"),
         (parse_density, "gravac:0.1,0.01", "gravac's low is 0.1, it must be < high = 0.01"),
         (parse_density, "gravac:0.1,1,2", r"gravac's eps is 2, it must be in \[0, 1\)"),
         (
