@@ -19,22 +19,26 @@ SAMPLE_EVERY = 16
 class Control:
     """Asks a judge after each step, and shows it the next gradient where it wants to decide.
 
+    What it says of a step it says again if that step is refused.
+
     Args:
         judge: The decisions of this training.
         collectives: What directives number.
     """
 
-    __slots__ = ("_collectives", "_judge", "_voter", "_wanted")
+    __slots__ = ("_collectives", "_judge", "_plan", "_voter", "_wanted")
 
     def __init__(self, judge: Judge, collectives: tuple[str, ...]) -> None:
         self._judge = judge
         self._voter = judge if isinstance(judge, VotingJudge) else None
         self._collectives = collectives
         self._wanted = False
+        self._plan: Plan | None = None
 
     def look(self, seen: Seen) -> None:
         """Note what a step was like."""
         self._wanted = self._judge.observe(seen)
+        self._plan = None
 
     def decide(self, draft: Draft) -> Plan | None:
         """Return what changes with the next step; asked before each exchange.
@@ -42,10 +46,10 @@ class Control:
         Args:
             draft: This rank's gradient plus residual, with whatever was moved out of it.
         """
-        if not self._wanted or draft.bad >= 0:
-            return None
-        self._wanted = False
-        return self._judge.decide(spectrum(draft))
+        if self._wanted and draft.bad < 0:
+            self._wanted = False
+            self._plan = self._judge.decide(spectrum(draft))
+        return self._plan
 
     def vote(self, draft: Draft) -> bool:
         """Return whether this rank is for what ranks vote on, if they do; asked of every rank in each exchange.
