@@ -1,13 +1,16 @@
-"""Rank 0's decisions: when a spectrum is measured, and what the plan that comes of it is; and every rank's vote."""
+"""Rank 0's decisions: when gains are measured, and what the plan that comes of them is; and every rank's vote."""
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
 
 import numpy as np
 
 from aiops.collective.memory import Draft
 from aiops.collective.tail import Directive
 from aiops.kernels import energy_histogram
-from aiops.policy.exchange import Exchange, Judge, Plan, Seen, Spectrum, VotingJudge
+from aiops.policy.exchange import Exchange, GainCurve, Judge, Plan, Seen, Spectrum, VotingJudge
 
 # From here on a sample stands for the vector: one block in so many is looked at.
 # Small ones see the more of heavy tails: at density .004 the gain is 3 % off with blocks of 64, 7 % with 1024.
@@ -15,9 +18,14 @@ SAMPLE_ABOVE = 1_000_000
 SAMPLE_BLOCK = 64
 SAMPLE_EVERY = 16
 
+# Trials that were not done after so many steps have been forgotten; it is as long as most decisions stand.
+PATIENCE_STEPS = 20
+
+log = logging.getLogger("aiops.collective")
+
 
 class Control:
-    """Asks a judge after each step, and shows it the next gradient where it wants to decide.
+    """Asks a judge after each step, and shows it the next gradient where it wants to decide, or what trials came to.
 
     What it says of a step it says again if that step is refused.
 
@@ -26,7 +34,7 @@ class Control:
         collectives: What directives number.
     """
 
-    __slots__ = ("_collectives", "_judge", "_plan", "_voter", "_wanted")
+    __slots__ = ("_collectives", "_judge", "_plan", "_tried", "_voter", "_waited", "_wanted")
 
     def __init__(self, judge: Judge, collectives: tuple[str, ...]) -> None:
         self._judge = judge
@@ -34,11 +42,14 @@ class Control:
         self._collectives = collectives
         self._wanted = False
         self._plan: Plan | None = None
+        self._tried: GainCurve | None = None
+        self._waited = 0
 
     def look(self, seen: Seen) -> None:
         """Note what a step was like."""
+        self._wait()
         self._wanted = self._judge.observe(seen)
-        self._plan = None
+        self._plan = self._tried = None
 
     def decide(self, draft: Draft) -> Plan | None:
         """Return what changes with the next step; asked before each exchange.
@@ -46,9 +57,15 @@ class Control:
         Args:
             draft: This rank's gradient plus residual, with whatever was moved out of it.
         """
-        if self._wanted and draft.bad < 0:
-            self._wanted = False
+        if draft.bad >= 0:
+            return None
+        if self._tried is not None:
+            self._plan = self._judge.decide(self._tried)
+        elif self._wanted and not self._judge.trials:
             self._plan = self._judge.decide(spectrum(draft))
+        else:
+            return self._plan
+        self._wanted, self._tried = False, None
         return self._plan
 
     def vote(self, draft: Draft) -> bool:
@@ -61,6 +78,28 @@ class Control:
             return False
         return self._voter.vote(spectrum(draft))
 
+    @property
+    def trials(self) -> tuple[Exchange, ...]:
+        """What all ranks are to try for the next plan; nothing where none is wanted."""
+        return self._judge.trials if self._wanted else ()
+
+    def tried(self, gains: GainCurve) -> None:
+        """Take what the trials came to; the next step decides on it."""
+        self._tried = gains
+        self._waited = 0
+
+    # Says once that somebody waits for trials that nobody does.
+    def _wait(self) -> None:
+        if not self.trials:
+            return
+        self._waited += 1
+        if self._waited == PATIENCE_STEPS:
+            log.warning(
+                "trials have been due for %d steps and nobody does them, so the exchange stays as it is: call "
+                "aiops.collective.trials.Trials.measure after each step",
+                PATIENCE_STEPS,
+            )
+
     def knows(self, exchange: Exchange) -> bool:
         """Return whether ``exchange`` is among what may be chosen."""
         return exchange.collective in self._collectives
@@ -72,6 +111,19 @@ class Control:
     def exchange(self, directive: Directive) -> Exchange:
         """Return what ``directive`` says."""
         return Exchange(self._collectives[directive.collective], directive.density)
+
+    def numbers(self, trials: Sequence[Exchange]) -> tuple[int, ...]:
+        """Return what tells the others of ``trials``, whose densities they know."""
+        return tuple(self._collectives.index(one.collective) for one in trials)
+
+    def exchanges(self, numbers: Sequence[int]) -> tuple[Exchange, ...]:
+        """Return what ``numbers`` say is to be tried."""
+        if not numbers:
+            return ()
+        return tuple(
+            Exchange(self._collectives[number], one.density)
+            for number, one in zip(numbers, self._judge.trials, strict=True)
+        )
 
 
 def spectrum(draft: Draft) -> Spectrum:

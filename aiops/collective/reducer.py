@@ -28,7 +28,7 @@ from aiops.collective.weight import count, weigh
 from aiops.config.exchange import POSITION_BYTES, VALUE_BYTES, ExchangeConfig
 from aiops.errors import ConfigError, NotFinite
 from aiops.kernels import first_nonfinite
-from aiops.policy.exchange import Exchange, Load, Network, Plan, Seen
+from aiops.policy.exchange import Exchange, Load, Network, Plan, Seen, TriedGains
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Outcome:
         network: What the links are like; None where nobody measures, or not yet.
         change: How the next step's are exchanged where that changes, and why; None where it does not. Only rank 0 knows
             why.
+        trials: What all ranks are to try before rank 0 decides, see :class:`aiops.collective.trials.Trials`; mostly empty.
         samples: What each rank's gradient was the mean of; empty where gradients are not weighted by it.
     """
 
@@ -56,6 +57,7 @@ class Outcome:
     seconds: float
     network: Network | None
     change: Plan | None
+    trials: tuple[Exchange, ...]
     samples: tuple[int, ...] = ()
 
 
@@ -84,6 +86,7 @@ class Reducer:
         "_probes",
         "_scaled",
         "_seat",
+        "_trials",
         "_words",
         "exchange",
         "memory",
@@ -113,6 +116,7 @@ class Reducer:
         self._words = str(config)
         self._scaled = np.empty(n, np.float32) if config.weights == "by_samples" else None
         self._probes = judge.probes and ranks > 1
+        self._trials = len(judge.trials)
         self._control = Control(judge, config.collectives)
         self._probe = Probe()
         self.exchange = judge.first
@@ -166,6 +170,15 @@ class Reducer:
             self._seat.var.keep(sent.score)
         return self._close(k, tally, meter, plans, counts)
 
+    def tried(self, gains: Mapping[float, float]) -> None:
+        """Take what trials came to, on which rank 0 decides in the next step.
+
+        Args:
+            gains: Mean gain by density; the same on every rank, since tallies are.
+        """
+        if self._seat.rank == 0:
+            self._control.tried(TriedGains(gains))
+
     def state_dict(self) -> dict[str, Any]:
         """Return what this rank's training goes on from: plain values, and arrays that are the reducer's own."""
         return {
@@ -212,7 +225,10 @@ class Reducer:
         self, latency_s: float, compute_s: float, plans: list[Plan]
     ) -> Callable[[Draft, float], Floats]:
         def tell(draft: Draft, sent: float) -> Floats:
-            plan = self._control.decide(draft) if self._seat.rank == 0 else None
+            plan, trials = None, tuple[int, ...]()
+            if self._seat.rank == 0:
+                plan = self._control.decide(draft)
+                trials = self._control.numbers(self._control.trials)
             if plan is not None:
                 plans.append(plan)
             report = Report(
@@ -224,8 +240,11 @@ class Reducer:
                 energy=draft.energy,
                 directive=None if plan is None else self._control.directive(plan.exchange),
                 vote=self._control.vote(draft),
+                trials=trials,
             )
-            return tail.pack(report, rank=self._seat.rank, ranks=self._load.ranks)
+            return tail.pack(
+                report, rank=self._seat.rank, ranks=self._load.ranks, trials=self._trials
+            )
 
         return tell
 
@@ -256,6 +275,7 @@ class Reducer:
             network=network,
             change=change,
             samples=samples,
+            trials=self._control.exchanges(tally.trials),
         )
 
     # Ranks that were told different things would wait for each other, or add up what does not belong together.

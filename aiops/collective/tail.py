@@ -44,6 +44,8 @@ class Report:
         energy: Energy of its gradient plus residual.
         directive: Rank 0 only: what changes; None where nothing does.
         vote: Whether it is for what ranks vote on.
+        trials: Rank 0 only: by which collectives each density is to be tried, as positions in the job's list of
+            collectives; empty where nothing is.
     """
 
     bad: bool
@@ -54,6 +56,7 @@ class Report:
     energy: float
     directive: Directive | None = None
     vote: bool = False
+    trials: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Tally:
         gain: Energy sent over energy there, of all ranks together; 1 where there was none.
         directive: What changes.
         votes: How many are for what ranks vote on.
+        trials: What is to be tried.
     """
 
     bad: tuple[int, ...]
@@ -77,16 +81,29 @@ class Tally:
     gain: float
     directive: Directive | None
     votes: int
+    trials: tuple[int, ...]
 
 
-def size(ranks: int) -> int:
-    """Return how many float32 values a tail has."""
-    return ranks * _ROW + _SHARED + _DIRECTIVE
+def size(ranks: int, trials: int = 0) -> int:
+    """Return how many float32 values a tail has.
+
+    Args:
+        ranks: How many there are.
+        trials: How many densities the job tries when it does.
+    """
+    return ranks * _ROW + _SHARED + _DIRECTIVE + trials
 
 
-def pack(report: Report, *, rank: int, ranks: int) -> Floats:
-    """Return one rank's tail, float32, shape (size(ranks),)."""
-    tail = np.zeros(size(ranks), np.float32)
+def pack(report: Report, *, rank: int, ranks: int, trials: int = 0) -> Floats:
+    """Return one rank's tail, float32, shape (size(ranks, trials),).
+
+    Args:
+        report: What it says; of ``trials`` all or nothing.
+        rank: This rank.
+        ranks: How many there are.
+        trials: How many densities the job tries when it does.
+    """
+    tail = np.zeros(size(ranks, trials), np.float32)
     tail[rank * _ROW : (rank + 1) * _ROW] = (
         report.bad,
         report.seconds,
@@ -99,7 +116,9 @@ def pack(report: Report, *, rank: int, ranks: int) -> Floats:
     tail[at : at + _SHARED] = np.minimum((report.sent, report.energy), 1e37 / ranks)
     if report.directive is not None:
         halves = struct.unpack("<4H", struct.pack("<d", report.directive.density))
-        tail[at + _SHARED :] = (report.directive.collective + 1, *halves)
+        tail[at + _SHARED : at + _SHARED + _DIRECTIVE] = (report.directive.collective + 1, *halves)
+    if report.trials:
+        tail[at + _SHARED + _DIRECTIVE :] = [number + 1 for number in report.trials]
     return tail
 
 
@@ -107,16 +126,18 @@ def read(total: Floats, *, ranks: int) -> Tally:
     """Return what the sum of all tails says.
 
     Args:
-        total: float32, shape (size(ranks),).
+        total: float32, shape (size(ranks, trials),).
         ranks: How many there are.
     """
     bad, seconds, latency, compute, vote = total[: ranks * _ROW].reshape(ranks, _ROW).T
     said = seconds[seconds > 0]
-    sent, energy, collective, *halves = (float(value) for value in total[ranks * _ROW :])
+    sent, energy, *told = (float(value) for value in total[ranks * _ROW :])
+    collective, *halves = (int(value) for value in told[:_DIRECTIVE])
     directive = None
     if collective:
-        (density,) = struct.unpack("<d", struct.pack("<4H", *(int(half) for half in halves)))
-        directive = Directive(int(collective) - 1, density)
+        (density,) = struct.unpack("<d", struct.pack("<4H", *halves))
+        directive = Directive(collective - 1, density)
+    trials = tuple(int(number) - 1 for number in told[_DIRECTIVE:])
     return Tally(
         bad=tuple(np.flatnonzero(bad).tolist()),
         seconds=float(said.min()) if said.size else 0.0,
@@ -125,4 +146,5 @@ def read(total: Floats, *, ranks: int) -> Tally:
         gain=min(sent / energy, 1.0) if energy > 0 else 1.0,
         directive=directive,
         votes=int(np.count_nonzero(vote)),
+        trials=trials if any(told[_DIRECTIVE:]) else (),
     )

@@ -19,10 +19,12 @@ def report(**change):
     return Report(**{**said, **change})
 
 
-def tally(*reports):
+def tally(*reports, trials=0):
     ranks = len(reports)
-    rows = [tail.pack(each, rank=rank, ranks=ranks) for rank, each in enumerate(reports)]
-    assert all(row.shape == (tail.size(ranks),) for row in rows)
+    rows = [
+        tail.pack(each, rank=rank, ranks=ranks, trials=trials) for rank, each in enumerate(reports)
+    ]
+    assert all(row.shape == (tail.size(ranks, trials),) for row in rows)
     return tail.read(np.sum(rows, axis=0), ranks=ranks)
 
 
@@ -42,6 +44,15 @@ def test_it_tells_who_is_bad_who_is_slow_and_what_was_sent():
 def test_a_directive_arrives_bit_for_bit(density, collective):
     told = Directive(collective, density)
     assert tally(report(directive=told), report(), report()).directive == told
+
+
+@pytest.mark.parametrize("directive", [None, Directive(2, 1 / 3)])
+def test_what_is_to_be_tried_arrives_beside_a_directive(directive):
+    said = report(trials=(0, 6, 0), directive=directive, sent=1.0, energy=2.0)
+    seen = tally(said, report(), trials=3)
+    assert (seen.trials, seen.directive, seen.gain) == ((0, 6, 0), directive, 0.5)
+    assert tally(report(directive=directive), report(), trials=3).trials == ()
+    assert tally(report(directive=directive), report()).trials == ()
 
 
 def test_nothing_said_is_nothing_known():
