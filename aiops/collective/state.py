@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from aiops.collective.reducer import Outcome, Reducer
 from aiops.collective.request import ROUTES, Broadcast, Bytes, Dialogue
 from aiops.config.exchange import DEFAULT, ExchangeConfig
 from aiops.errors import ConfigError
-from aiops.policy.exchange import Density
+from aiops.policy.exchange import Density, Exchange
 
 
 class ArTopkState:
@@ -80,9 +81,8 @@ class ArTopkState:
         self.flat = torch.zeros(ends[-1], dtype=torch.float32)
         self.pending: list[tuple[Any, torch.futures.Future[torch.Tensor]]] = []
         self._group = Group(deadline_s=deadline_s)
-        self._reducer = Reducer(
-            config, ends[-1], rank=self._group.rank, ranks=self._group.ranks, layers=sizes
-        )
+        self._config = config
+        self._reducer = self._make(config)
         self._on_step = on_step
         self._ended: float | None = None
         self.last: Outcome | None = None
@@ -127,6 +127,40 @@ class ArTopkState:
             self._on_step(self.last)
         return self.last
 
+    @contextmanager
+    def trial(self, exchange: Exchange) -> Iterator[Sequence[Outcome]]:
+        """Exchange by ``exchange`` inside; afterwards the exchange's state is as before.
+
+        It goes on from the residual of now, in memory of its own. Nothing is measured or decided inside, and
+        ``on_step`` is not called. See :class:`aiops.collective.trials.Trials` for the rest of the training.
+
+        Args:
+            exchange: The same on every rank, one of the configuration's collectives.
+
+        Yields:
+            What the exchanges inside were like, as they are done.
+        """
+        held = self._reducer, self.last, self._on_step
+        told = {"collective": exchange.collective, "density": exchange.density}
+        reducer = self._make(self._config.only(exchange))
+        reducer.load_state_dict(self._reducer.state_dict() | told)
+        outcomes: list[Outcome] = []
+        self._reducer, self._on_step = reducer, outcomes.append
+        try:
+            yield outcomes
+        finally:
+            self._reducer, self.last, self._on_step = held
+            # The time of trials is not that of the next step.
+            self._ended = None
+
+    def tried(self, gains: Mapping[float, float]) -> None:
+        """Take what trials came to; rank 0 decides on it in the next exchange.
+
+        Args:
+            gains: Mean gain by density, the same on every rank.
+        """
+        self._reducer.tried(gains)
+
     @torch.no_grad()
     def broadcast(self, tensors: Iterable[torch.Tensor], *, source: int = 0) -> None:
         """Give every rank the values of ``source``; a collective call, for parameters before the first step.
@@ -165,6 +199,15 @@ class ArTopkState:
                 name: value.numpy() if isinstance(value, torch.Tensor) else value
                 for name, value in state.items()
             }
+        )
+
+    def _make(self, config: ExchangeConfig) -> Reducer:
+        return Reducer(
+            config,
+            self.flat.numel(),
+            rank=self._group.rank,
+            ranks=self._group.ranks,
+            layers=[each.numel() for each in self._parameters],
         )
 
     def close(self) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self, get_args
 
 from aiops.errors import ConfigError
 from aiops.policy import table as policies
 from aiops.policy.density import Fixed
-from aiops.policy.exchange import Density
+from aiops.policy.exchange import Density, Exchange
 from aiops.policy.table import unknown
 
 ValueName = Literal["fp32", "bf16", "fp16", "int8"]
@@ -125,6 +125,11 @@ class ExchangeConfig:
             seed=seed,
             weights=weights,  # type: ignore[arg-type]
         )
+
+    def only(self, exchange: Exchange) -> Self:
+        """Return the same with nothing to decide: every step by ``exchange``."""
+        density = Fixed(exchange.density, exchange.collective)
+        return replace(self, density=density, collectives=(exchange.collective,))
 
 
 def _check_name(what: str, name: str, known: tuple[str, ...]) -> None:

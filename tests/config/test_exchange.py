@@ -6,7 +6,7 @@ from aiops.config.exchange import COLLECTIVES, DEFAULT, POSITION_BYTES, VALUE_BY
 from aiops.errors import ConfigError
 from aiops.policy.cost import COSTS
 from aiops.policy.density import Adaptive, Fixed
-from aiops.policy.exchange import Load
+from aiops.policy.exchange import Exchange, Load, Network, Seen
 
 
 def test_every_collective_has_a_cost():
@@ -31,6 +31,19 @@ def test_a_sparse_density_is_sparse_from_the_first_step():
 
 def test_one_collective_needs_no_list():
     assert ExchangeConfig.parse(collectives="var_ring").collectives == ("var_ring",)
+
+
+def test_only_one_exchange_leaves_nothing_to_decide_and_all_else_as_it_is():
+    told = {"values": "int8", "positions": "rice", "select": "mstopk", "momentum": 0.5, "seed": 3}
+    exchange = Exchange("allgather_ring", 0.03)
+    config = ExchangeConfig.parse(density="adaptive_trials", **told).only(exchange)
+    assert config == ExchangeConfig.parse(
+        density=Fixed(0.03, "allgather_ring"), collectives="allgather_ring", **told
+    )
+    judge = config.density.judge(Load(1000, 4), config.collectives)
+    assert judge.first == exchange
+    assert not judge.probes
+    assert not judge.observe(Seen(1, exchange, Network(1.0, 1.0), 1.0, 0.1))
 
 
 @pytest.mark.parametrize(
