@@ -45,7 +45,8 @@ class Outcome:
         network: What the links are like; None where nobody measures, or not yet.
         change: How the next step's are exchanged where that changes, and why; None where it does not. Only rank 0 knows
             why.
-        trials: What all ranks are to try before rank 0 decides, see :class:`aiops.collective.trials.Trials`; mostly empty.
+        trials: What all ranks are to try before rank 0 decides, see :class:`aiops.collective.trials.Trials`; empty
+            where it needs nothing.
         samples: What each rank's gradient was the mean of; empty where gradients are not weighted by it.
     """
 

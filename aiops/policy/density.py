@@ -175,7 +175,9 @@ class Adaptive:
         usable = _usable("adaptive", collectives, self.collectives)
         _check_sparse(usable)
         trials = trial_densities(self.low, self.high) if self.gains == "trials" else ()
-        settings = Settings(self.takes == "knee", self.exponent, self.moo == "nsga2", self.dwell, trials)
+        settings = Settings(
+            self.takes == "knee", self.exponent, self.moo == "nsga2", self.dwell, trials
+        )
         return AdaptiveJudge(settings, Prices(load, usable, self.low, self.high))
 
 
