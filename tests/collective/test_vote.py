@@ -30,7 +30,7 @@ class Watching:
 
 
 class WatchingJudge:
-    probes = False
+    probes, trials = False, ()
 
     def __init__(self, exchange, shown):
         self.first, self.shown = exchange, shown
