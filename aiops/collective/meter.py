@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from aiops.collective.request import Dialogue, Path, Reply, path
+from aiops.collective.request import Dialogue, Path, Reply, Request, path
 
 T = TypeVar("T")
 
@@ -39,8 +39,17 @@ class Meter:
                 result: T = end.value
                 return result
             reply = yield request
-            cost = path(request, self._ranks)
-            self.total += cost
-            self.seconds += reply.seconds
-            if cost.n_bytes > self.largest[0].n_bytes:
-                self.largest = (cost, reply.seconds)
+            self.add(request, reply.seconds)
+
+    def add(self, request: Request, seconds: float) -> None:
+        """Count one request.
+
+        Args:
+            request: Which.
+            seconds: How long this rank was busy with it.
+        """
+        cost = path(request, self._ranks)
+        self.total += cost
+        self.seconds += seconds
+        if cost.n_bytes > self.largest[0].n_bytes:
+            self.largest = (cost, seconds)
