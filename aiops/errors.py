@@ -10,6 +10,7 @@ The second level answers "what should the caller do?"::
     |- TransportError (OSError)         the link failed, reconnecting may help: ConnectFailed, ConnectionLost
     |- DeadlineExceeded (TimeoutError)  which wait, on whom, how long, how many bytes moved
     |- Rejected                         token, certificate or protocol version refused; do not retry
+    |- BadRecords                       a stream's records cannot be read: put the producer or the decoding right
     `- Refused                          understood and declined, the connection stays good: StalePush, UnknownKey,
                                         ShapeMismatch, NotFinite, ZeroWeight, NotMember, Busy
 """
@@ -112,6 +113,25 @@ class DeadlineExceeded(AiopsError, TimeoutError):
 
 class Rejected(AiopsError):
     """One end turned the other away for good (token, certificate, version): do not retry."""
+
+
+class BadRecords(AiopsError):
+    """Too many of a stream's last records could not be decoded.
+
+    Attributes:
+        n_bad: How many of them.
+        n_records: Out of how many.
+        limit: The largest share that is put up with.
+    """
+
+    def __init__(self, name: str, n_bad: int, n_records: int, limit: float, fault: str) -> None:
+        super().__init__(
+            f"{n_bad} of the last {n_records} records of {name} could not be decoded, "
+            f"max_bad_share is {limit:g}; the last: {fault}"
+        )
+        self.n_bad = n_bad
+        self.n_records = n_records
+        self.limit = limit
 
 
 class Refused(AiopsError):
