@@ -128,6 +128,22 @@ prepare_data() {
     say "(to try again: apt-get install $DATA_PACKAGE, or bash scripts/bootstrap.sh --data)"
 }
 
+# Never fatal: the tests that need it are skipped, and say so.
+prepare_redis() {
+    if has redis-server; then return; fi
+    if ! can_apt || ! apt_install redis-server; then
+        say "redis-server is not to be had here, so the tests of Redis streams are skipped"
+        return
+    fi
+    # The package starts a server for the whole machine. Tests start their own, and nobody asked for another.
+    if [ -d /run/systemd/system ]; then
+        systemctl disable --quiet --now redis-server
+    elif [ -x /etc/init.d/redis-server ]; then
+        /etc/init.d/redis-server stop >/dev/null
+    fi
+    say "redis-server -> $(command -v redis-server), not running"
+}
+
 pip_install() {
     local -a options=(--disable-pip-version-check --constraint constraints.txt)
     [ -t 1 ] || options+=(--quiet)
@@ -175,5 +191,6 @@ main() {
 case ${1:-} in
 '') main ;;
 --data) prepare_data ;;
-*) die "unknown argument $1; there is only --data" ;;
+--redis) prepare_redis ;;
+*) die "unknown argument $1; there are only --data and --redis" ;;
 esac
