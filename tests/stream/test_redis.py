@@ -75,6 +75,9 @@ async def test_a_server_that_restarts_while_it_is_read_loses_nothing(own_server)
         # Nobody hears this now; it is told when the server is back.
         await source.ack(first[5].cursor)
         await in_thread(own_server.start)
+        # A publisher says that its connection is gone and is made anew.
+        await stream.stop_writing()
+        await stream.begin()
         await stream.publish(texts(10))
     assert values(reading.result()) == texts(10)
     assert source.reconnects == 1
@@ -157,6 +160,28 @@ async def test_what_a_dead_connection_was_given_is_handed_out_all_the_same(
     )
     assert stolen is not None
     assert values(await read(source, 1)) == texts(3)
+
+
+async def test_a_reply_that_is_lost_on_its_way_is_asked_for_again(redis_stream, monkeypatch):
+    monkeypatch.setattr(redis, "LATE_S", 3600.0)
+    source = await redis_stream.open(rng=Quick())
+    await redis_stream.publish(texts(1))
+    await read(source, 1)
+    ask = source._link.command
+    lost = []
+
+    async def forgetful(*words):
+        reply = await ask(*words)
+        if words[-1] == ">" and reply and not lost:
+            lost.append(reply)
+            raise ConnectionLost("cut")
+        return reply
+
+    monkeypatch.setattr(source._link, "command", forgetful)
+    await redis_stream.publish(texts(2, 3))
+    assert values(await read(source, 2)) == texts(2, 3)
+    assert lost
+    assert source.reconnects == 1
 
 
 async def test_what_another_consumer_left_is_taken_over(redis_port, redis_stream):

@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 
 import aiops
 import aiops.torch
+from aiops.stream.base import StreamSource
+from aiops.stream.kafka import KafkaSource
+from aiops.stream.opening import open_source
+from aiops.stream.redis import RedisSource
+from aiops.stream.replay import Replayer
 from aiops.types import Version
 
 
@@ -44,3 +49,8 @@ def level_0(model: t.nn.Module, optimizer: t.optim.Optimizer) -> None:
         assert_type(link.step(n_samples=3), bool)
         assert_type(link.meter, aiops.Meter)
         link.step(3)  # type: ignore[call-arg]
+
+
+async def streams(one: Replayer, two: RedisSource, three: KafkaSource) -> list[StreamSource]:
+    assert_type(await open_source("redis://localhost/s?group=g"), StreamSource)
+    return [one, two, three]
