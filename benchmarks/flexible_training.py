@@ -1,0 +1,269 @@
+"""Ranks that train in lockstep on one processor: real gradients of Fashion-MNIST, exchanged by the shipped reducer.
+
+What a rank sends is what it would send over a network; what that takes is computed from a network that changes over
+the training (:mod:`benchmarks.flexible_network`). All ranks hold the same parameters after each step, which is checked,
+so that one copy of them serves all.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aiops import data
+from aiops.collective.meter import Meter
+from aiops.collective.reducer import Outcome, Reducer
+from aiops.collective.request import ROUTES, Path, Request, path
+from aiops.config.exchange import ExchangeConfig
+from aiops.data.base import Dataset
+from aiops.policy.exchange import Network
+from aiops.sim.ranks import converse
+
+Floats = NDArray[np.float32]
+
+# Fashion-MNIST's.
+PIXELS, CLASSES = 784, 10
+INSTANT = Network(0.0, 0.0)
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What is trained, and how.
+
+    Attributes:
+        hidden: Width of each hidden layer.
+        batch: Samples of one rank's step.
+        lr: Learning rate.
+        momentum: Of the optimizer.
+        steps: Of the whole training.
+        evaluate: Steps between two looks at the test accuracy.
+        n_test: Test samples that are looked at.
+    """
+
+    hidden: tuple[int, ...] = (128,)
+    batch: int = 64
+    lr: float = 0.05
+    momentum: float = 0.9
+    steps: int = 2400
+    evaluate: int = 12
+    n_test: int = 10_000
+
+    @property
+    def n(self) -> int:
+        """Values of the gradient."""
+        widths = (PIXELS, *self.hidden, CLASSES)
+        return sum((before + 1) * width for before, width in itertools.pairwise(widths))
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """How gradients are exchanged: a row of the table.
+
+    Attributes:
+        label: Its name.
+        density: A density policy's spec.
+        collectives: Names to choose from.
+        select: Which values are selected.
+    """
+
+    label: str
+    density: str
+    collectives: tuple[str, ...]
+    select: str = "largest"
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What a step's exchange was.
+
+    Attributes:
+        collective: By which collective.
+        density: k/n.
+        gain: Energy sent over energy there.
+        paths: What it costs the busiest link, hops and bytes, by its own route and by the others.
+        reason: Why the next step's is another one; empty where it is not.
+    """
+
+    collective: str
+    density: float
+    gain: float
+    paths: dict[str, tuple[int, float]]
+    reason: str = ""
+
+    @property
+    def operator(self) -> str:
+        """What was exchanged."""
+        return self.collective.partition("_")[0]
+
+    @property
+    def route(self) -> str:
+        """Along which edges."""
+        return self.collective.partition("_")[2]
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One training.
+
+    Attributes:
+        steps: Of each step.
+        looks: Steps finished and test accuracy, at each look.
+        n: Parameters.
+    """
+
+    steps: list[Step]
+    looks: list[tuple[int, float]]
+    n: int
+
+
+class Replica:
+    """The model that all ranks hold, and their gradients.
+
+    Args:
+        task: What is trained.
+        source: Its samples.
+        ranks: How many ranks there are; each has an equal share of the samples.
+        seed: Of the parameters and of the order of the samples.
+    """
+
+    def __init__(self, task: Task, source: Dataset, ranks: int, seed: int) -> None:
+        torch.manual_seed(seed)
+        widths = (PIXELS, *task.hidden)
+        layers: list[torch.nn.Module] = [torch.nn.Flatten()]
+        for before, width in itertools.pairwise(widths):
+            layers += [torch.nn.Linear(before, width), torch.nn.ReLU()]
+        model = torch.nn.Sequential(*layers, torch.nn.Linear(widths[-1], CLASSES))
+        self._shapes = {name: each.shape for name, each in model.named_parameters()}
+        self.sizes = [shape.numel() for shape in self._shapes.values()]
+        self.parameters = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+        self._velocity = torch.zeros_like(self.parameters)
+        self._task = task
+        self._model = model
+        self._train = torch.from_numpy(source.x_train), torch.from_numpy(source.y_train)
+        self._test = (
+            torch.from_numpy(source.x_test[: task.n_test]),
+            torch.from_numpy(source.y_test[: task.n_test]),
+        )
+        self._batches = _batches(len(source.y_train), ranks, task.batch, seed)
+        self._gradients = torch.func.vmap(
+            torch.func.grad(self._loss), in_dims=(None, 0, 0), randomness="error"
+        )
+
+    def gradients(self) -> Floats:
+        """Return the gradient of every rank's next batch, float32, shape (ranks, n); the caller's."""
+        batch = next(self._batches)
+        x, y = self._train
+        rows = self._gradients(self.parameters, x[batch], y[batch])
+        return np.ascontiguousarray(rows.numpy())
+
+    def descend(self, gradient: Floats) -> None:
+        """Take a step of SGD with momentum along a gradient of shape (n,)."""
+        self._velocity.mul_(self._task.momentum).add_(torch.from_numpy(gradient))
+        self.parameters.sub_(self._velocity, alpha=self._task.lr)
+
+    def accuracy(self) -> float:
+        """Return the share of test samples that are classified right."""
+        x, y = self._test
+        with torch.no_grad():
+            found = self._apply(self.parameters, x).argmax(1)
+        return float((found == y).float().mean())
+
+    def _apply(self, flat: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        parts = zip(self._shapes.items(), flat.split(self.sizes), strict=True)
+        named = {name: part.view(shape) for (name, shape), part in parts}
+        found: torch.Tensor = torch.func.functional_call(self._model, named, (x,))
+        return found
+
+    def _loss(self, flat: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(self._apply(flat, x), y)
+
+
+# Each rank's own samples in an order of their own, again and again: positions of shape (ranks, batch).
+def _batches(samples: int, ranks: int, batch: int, seed: int) -> Iterator[torch.Tensor]:
+    random = np.random.default_rng(seed)
+    shards = random.permutation(samples)[: samples // ranks * ranks].reshape(ranks, -1)
+    while True:
+        order = random.permuted(shards, axis=1)
+        for at in range(0, order.shape[1] - batch + 1, batch):
+            yield torch.from_numpy(order[:, at : at + batch].copy())
+
+
+def train(
+    task: Task,
+    choice: Choice,
+    ranks: int,
+    seed: int,
+    *,
+    network: Callable[[int], Network] = lambda step: INSTANT,
+    compute_s: float = 0.0,
+) -> Run:
+    """Train once.
+
+    Args:
+        task: What.
+        choice: How gradients are exchanged.
+        ranks: How many ranks.
+        seed: Of everything that is random.
+        network: What the links are like in a step, counted from 0; only what follows the network sees it.
+        compute_s: Virtual seconds of a step without its exchange.
+
+    Raises:
+        RuntimeError: The ranks' gradients differ after their exchange.
+    """
+    replica = Replica(task, _samples(), ranks, seed)
+    config = ExchangeConfig.parse(
+        density=choice.density, collectives=choice.collectives, select=choice.select
+    )
+    n = replica.parameters.numel()
+    group = [
+        Reducer(config, n, rank=rank, ranks=ranks, layers=replica.sizes) for rank in range(ranks)
+    ]
+    steps: list[Step] = []
+    seen: list[tuple[int, float]] = [(0, replica.accuracy())]
+    for step in range(task.steps):
+        rows = replica.gradients()
+        routes = Routes(ranks)
+        dialogues = [
+            each.reduce(row, compute_s=compute_s) for each, row in zip(group, rows, strict=True)
+        ]
+        dialogues[0] = routes.watch(dialogues[0])
+        outcomes, _ = converse(dialogues, network=network(step))
+        if any(row.tobytes() != rows[0].tobytes() for row in rows):
+            raise RuntimeError(f"the ranks' gradients differ after step {step}")
+        replica.descend(rows[0])
+        steps.append(_step(outcomes[0], routes.paths))
+        if (step + 1) % task.evaluate == 0:
+            seen.append((step + 1, replica.accuracy()))
+    return Run(steps, seen, n)
+
+
+@functools.cache
+def _samples() -> Dataset:
+    return data.load("fashion-mnist")
+
+
+def _step(outcome: Outcome, paths: dict[str, Path]) -> Step:
+    return Step(
+        outcome.exchange.collective,
+        outcome.exchange.density,
+        outcome.gain,
+        {route: (cost.hops, cost.n_bytes) for route, cost in paths.items()},
+        outcome.change.reason if outcome.change is not None else "",
+    )
+
+
+class Routes(Meter):
+    """Adds up what the requests of a step cost, by their own route and by the others."""
+
+    def __init__(self, ranks: int) -> None:
+        super().__init__(ranks)
+        self.paths = dict.fromkeys(ROUTES, Path(0, 0.0))
+
+    def add(self, request: Request, seconds: float) -> None:
+        """Count one request."""
+        for name, route in ROUTES.items():
+            rerouted = replace(request, route=route) if hasattr(request, "route") else request
+            self.paths[name] += path(rerouted, self._ranks)
