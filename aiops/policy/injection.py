@@ -10,7 +10,7 @@ import numpy as np
 
 from aiops.errors import ConfigError
 from aiops.policy.number import is_count, is_real
-from aiops.policy.stream import Draw
+from aiops.policy.stream import Draw, Part
 
 # What 0.07 * 100 is above 7, and 0.29 * 100 below 29.
 _ROUNDING = 1e-9
@@ -47,6 +47,11 @@ class Injection:
                 f"injection's seed is {self.seed!r}, it must be a whole number from 0 to 2**64 - 1"
             )
 
+    @property
+    def name(self) -> str:
+        """What names it: ``random:alpha,beta,seed``."""
+        return f"random:{self.alpha!r},{self.beta!r},{self.seed}"
+
     def donors(self, step: int, ranks: int) -> tuple[int, ...]:
         """Return who shares in a step, ascending; nobody where there is nobody to share with.
 
@@ -57,6 +62,19 @@ class Injection:
         count = math.ceil(self.alpha * ranks - _ROUNDING) if self.beta > 0 and ranks > 1 else 0
         return self._subset(count, ranks, step, 0)
 
+    def part(self, step: int, batch: int, rank: int, *, donors: int, gives: bool) -> Part:
+        """Return one device's part of a step, see :class:`aiops.policy.stream.InjectionRule`.
+
+        Args:
+            step: Steps finished, >= 0.
+            batch: What it would train on without injection, in samples, >= 0.
+            rank: Its number.
+            donors: How many devices share.
+            gives: Whether it is one of them.
+        """
+        own = self._own(batch, donors)
+        return Part(own, self._subset(self._share(own) if gives else 0, own, step, 1 + rank))
+
     def plan(self, step: int, batches: Sequence[int], rank: int) -> Draw:
         """Return the draw of a step, see :class:`aiops.policy.stream.InjectionRule`.
 
@@ -66,14 +84,9 @@ class Injection:
             rank: Who asks.
         """
         donors = self.donors(step, len(batches))
-        shrunk = 1.0 + self.beta * len(donors)
-        # Who has a sample keeps one.
-        own = tuple(min(batch, max(1, int(batch / shrunk + _ROUNDING))) for batch in batches)
-        gives = set(donors)
-        shares = tuple(
-            math.floor(self.beta * kept + _ROUNDING) if at in gives else 0
-            for at, kept in enumerate(own)
-        )
+        count, gives = len(donors), set(donors)
+        own = tuple(self._own(batch, count) for batch in batches)
+        shares = tuple(self._share(kept) if at in gives else 0 for at, kept in enumerate(own))
         given = sum(shares)
         return Draw(
             rank=rank,
@@ -83,6 +96,13 @@ class Injection:
             picks=self._subset(shares[rank], own[rank], step, 1 + rank),
             batches=tuple(kept + given - share for kept, share in zip(own, shares, strict=True)),
         )
+
+    # Who has a sample keeps one.
+    def _own(self, batch: int, donors: int) -> int:
+        return min(batch, max(1, int(batch / (1.0 + self.beta * donors) + _ROUNDING)))
+
+    def _share(self, own: int) -> int:
+        return math.floor(self.beta * own + _ROUNDING)
 
     # So many of 0..n-1, every subset as likely as any other: those with the smallest of n random numbers.
     def _subset(self, count: int, n: int, step: int, stream: int) -> tuple[int, ...]:

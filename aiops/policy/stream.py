@@ -68,8 +68,43 @@ class Draw(msgspec.Struct, frozen=True):
         return tuple(batch / total if total else 0.0 for batch in self.batches)
 
 
+class Part(msgspec.Struct, frozen=True):
+    """What one device makes of its batch in a step.
+
+    Attributes:
+        own: Samples that it trains on itself, the first ones.
+        picks: Which of these it gives to each of the others, ascending.
+    """
+
+    own: int
+    picks: tuple[int, ...] = ()
+
+
 class InjectionRule(Protocol):
     """Which samples does a device share with the others?"""
+
+    @property
+    def name(self) -> str:
+        """A text that names this rule, for those who are told it."""
+
+    def donors(self, step: int, ranks: int) -> tuple[int, ...]:
+        """Return who shares in a step, ascending; nobody where there is nobody to share with.
+
+        Args:
+            step: Steps finished.
+            ranks: How many there are.
+        """
+
+    def part(self, step: int, batch: int, rank: int, *, donors: int, gives: bool) -> Part:
+        """Return one device's part of a step: all that it has to know of the others is how many of them share.
+
+        Args:
+            step: Steps finished.
+            batch: What it would train on without injection, in samples.
+            rank: Its number.
+            donors: How many devices share, itself counted.
+            gives: Whether it is one of them.
+        """
 
     def plan(self, step: int, batches: Sequence[int], rank: int) -> Draw:
         """Return the draw of a step.

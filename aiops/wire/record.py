@@ -1,7 +1,7 @@
 """Samples and their labels as bytes: what devices hand on to each other.
 
 Layout, little endian: dtype id (1 byte), axes of a sample (1), zeros (2), number of samples n (4), the length of each
-axis (8 each), n labels (int64), then the samples one after the other. The whole length follows from that and has to fit.
+axis (8 each), n labels (int64), then the samples one after the other. The length follows from that and has to fit.
 """
 
 from __future__ import annotations

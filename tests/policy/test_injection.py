@@ -9,6 +9,7 @@ import pytest
 
 from aiops.errors import ConfigError
 from aiops.policy.injection import Injection, random
+from aiops.policy.table import parse_injection
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,15 @@ def test_every_rank_draws_the_same_and_its_own_samples(batches):
             assert all(0 <= at < draw.own[rank] for at in draw.picks)
         shipped = sum(draws[0].batches) - sum(draws[0].own)
         assert shipped == 5 * sum(draws[0].shares)
+
+
+def test_a_part_is_what_the_plan_says_of_one_rank():
+    rule, batches = Injection(0.4, 0.3, seed=11), [8, 1024, 77, 0, 300, 1]
+    for step in range(5):
+        for rank, batch in enumerate(batches):
+            draw = rule.plan(step, batches, rank)
+            part = rule.part(step, batch, rank, donors=len(draw.donors), gives=rank in draw.donors)
+            assert (part.own, part.picks) == (draw.own[rank], draw.picks)
 
 
 def test_another_step_or_seed_is_another_draw_and_the_same_is_the_same():
@@ -131,3 +141,5 @@ def test_what_is_refused(make, sentence):
 
 def test_the_name_of_the_command_line():
     assert random(0.25, 0.5) == Injection(0.25, 0.5, 0)
+    for rule in (Injection(0.25, 1e-7, 2**64 - 1), Injection(1, 0)):
+        assert parse_injection(rule.name) == rule
