@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from aiops.collective.request import ROUTES, Broadcast, Bytes, Dialogue
 from aiops.config.exchange import DEFAULT, ExchangeConfig
 from aiops.errors import ConfigError
 from aiops.policy.exchange import Density, Exchange
+
+T = TypeVar("T")
 
 
 class ArTopkState:
@@ -87,6 +89,24 @@ class ArTopkState:
         self._ended: float | None = None
         self.last: Outcome | None = None
         self.samples: int | None = None
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self._group.rank
+
+    @property
+    def ranks(self) -> int:
+        """How many there are."""
+        return self._group.ranks
+
+    def run(self, dialogue: Dialogue[T]) -> T:
+        """Return what a dialogue over the job's group comes to; a collective call, between two exchanges.
+
+        Raises:
+            RankLost: A rank is gone.
+        """
+        return self._group.run(dialogue, step=self._reducer.step + 1)
 
     @property
     def parameters(self) -> Sequence[torch.nn.Parameter]:
