@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from aiops.api.version import version
 from aiops.config import parse_codec
 from aiops.errors import ConfigError
+from aiops.policy.table import parse_injection
 from aiops.transport import nearest
 from aiops.transport.base import Connection, Receiver
 from aiops.transport.certificate import Tls, client_context
@@ -147,4 +148,4 @@ def connect_over(
             rng=rng or random.Random(identity.identity),
         )
 
-    return Client(make_link, parse_codec, lanes)
+    return Client(make_link, parse_codec, lanes, make_injection=parse_injection)

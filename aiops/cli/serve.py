@@ -139,6 +139,10 @@ def _defaults(context: click.Context, _: click.Parameter, path: Path | None) -> 
     help="Overlap, stream chunks, and turn Top-k or drift correction on and off by what is measured.",
 )
 @click.option(
+    "--injection", help="Samples that workers share: random:alpha,beta (ScaDLES' data injection)."
+)
+@click.option("--share-bytes", type=int, help="Most bytes of samples that a worker may share.")
+@click.option(
     "--token-file",
     type=click.Path(path_type=Path),
     envvar="AIOPS_TOKEN_FILE",

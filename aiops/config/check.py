@@ -38,6 +38,7 @@ _VERBS = {
     "optimizer": ("step", "initial"),
     "down": ("add_to", "encode", "check"),
     "compensation": ("correct", "initial", "averages", "local_steps"),
+    "injection": ("donors", "part", "name"),
 }
 
 
@@ -154,7 +155,7 @@ def _check_names(config: ServerConfig) -> None:
     for name, verbs in _VERBS.items():
         value = getattr(config, name)
         missing = [verb for verb in verbs if not hasattr(value, verb)]
-        if missing and not (name == "compensation" and value is None):
+        if missing and not (name in ("compensation", "injection") and value is None):
             raise ConfigError(
                 f"{name} is {value!r}, it must be a policy object with {missing[0]!r} "
                 "(ServerConfig.parse makes them of texts)"
@@ -234,6 +235,10 @@ def _check_drift(config: ServerConfig) -> None:
 def _check_sizes(config: ServerConfig) -> None:
     sizes = {name: getattr(config, name) for name in LEAST}
     check_sizes({name: size for name, size in sizes.items() if size is not None})
+    if config.injection is not None and config.share_bytes > config.max_frame_bytes:
+        raise ConfigError(
+            f"share_bytes is {config.share_bytes}, it must be at most max_frame_bytes = {config.max_frame_bytes}"
+        )
     bucket = config.chunk_bytes
     for codec in (config.codec, config.down):
         encoded = max(bucket, codec.payload_bytes(bucket // 4))

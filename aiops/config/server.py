@@ -18,6 +18,7 @@ from aiops.policy import table as policies
 from aiops.policy.auto import AUTO_CHUNKS, DOWN_DENSITY, UP_DENSITY, Automatic
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
 from aiops.policy.dssp import DynamicStaleSynchronous
+from aiops.policy.stream import InjectionRule
 from aiops.policy.sync import StaleSynchronous, bulk
 from aiops.policy.table import MergeName, unknown
 from aiops.policy.weight import by_samples, uniform
@@ -73,6 +74,9 @@ class ServerConfig:
         auto: NBSync that measures its links and its workers' pushes, streams chunks of a size of its own unless
             ``stream_bytes`` is given, and turns Top-k both ways or drift correction on and off by itself, see
             :mod:`aiops.policy.auto`. It wants work fill_the_sync and merge partial, which :meth:`parse` fills in.
+        injection: Which samples workers share through the server, where they call ``share``; None is none.
+        share_bytes: Largest records that a worker may give in one round of sharing, >= 1 and at most
+            ``max_frame_bytes``. The server holds those of the donors of two rounds.
     """
 
     sync: SyncPolicy = field(default_factory=bulk)
@@ -103,6 +107,8 @@ class ServerConfig:
     landing_bytes: int | None = None
     stream_bytes: int | None = None
     auto: bool = False
+    injection: InjectionRule | None = None
+    share_bytes: int = 16 * 1024 * 1024
 
     def __post_init__(self) -> None:
         check(self)

@@ -11,6 +11,7 @@ from aiops.merge import table as merges
 from aiops.merge.base import Aggregation, Compensation, ServerOptimizer
 from aiops.policy import table as policies
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
+from aiops.policy.stream import InjectionRule
 
 SYNC, WEIGHTS, WORK, CODEC = policies.SYNC, policies.WEIGHTS, policies.WORK, codecs.CODEC
 AGGREGATION, OPTIMIZER, COMPENSATION = merges.AGGREGATION, merges.OPTIMIZER, merges.COMPENSATION
@@ -48,6 +49,8 @@ class ServerSpec(TypedDict, total=False):
     landing_bytes: int | None
     stream_bytes: int | None
     auto: bool
+    injection: str | InjectionRule | None
+    share_bytes: int
 
 
 def parse_codec(text: str) -> Codec:
@@ -57,6 +60,7 @@ def parse_codec(text: str) -> Codec:
 
 PARSERS: dict[str, Callable[[str], object]] = {
     "sync": policies.parse_sync,
+    "injection": policies.parse_injection,
     "weights": policies.parse_weights,
     "work": policies.parse_work,
     "codec": parse_codec,

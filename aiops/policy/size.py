@@ -18,6 +18,7 @@ LEAST = {
     "max_frame_bytes": SMALLEST_FRAME_BYTES,
     "stream_bytes": 4,
     "landing_bytes": 1,
+    "share_bytes": 1,
 }
 
 

@@ -53,6 +53,8 @@ class Member:
         outcomes: What became of its last pushes, by sequence number.
         forgotten: The highest sequence number whose outcome was dropped; -1 while there is none.
         merged: Pushes merged.
+        gave_bytes: Records of samples that it shared, as they came up, once.
+        took_bytes: Records of others that were sent to it.
         sent: Version of the newest model sent to it, on whichever connection; -1 before the first.
         life: Who it is and which life of it this is.
         peer: The connection it is on; None while there is none.
@@ -66,6 +68,8 @@ class Member:
     outcomes: OrderedDict[int, Outcome] = field(default_factory=OrderedDict)
     forgotten: int = -1
     merged: int = 0
+    gave_bytes: int = 0
+    took_bytes: int = 0
     sent: int = -1
     peer: Peer | None = None
     life: tuple[str, int] = field(init=False)

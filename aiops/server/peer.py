@@ -14,7 +14,7 @@ from aiops.server.members import Member
 from aiops.transport.base import Connection, Outgoing
 from aiops.types import Version
 from aiops.wire.frame import Frame, Header, Kind
-from aiops.wire.message import Agreed, Bye, Message, Push, Refuse
+from aiops.wire.message import Agreed, Bye, Message, Push, Refuse, Share
 from aiops.wire.reader import Landing
 from aiops.wire.session import Event, Role, Session
 from aiops.wire.table import Table
@@ -56,6 +56,9 @@ class Owner(Protocol):
 
         MemoryError and RemoteProtocolError end its connection.
         """
+
+    def wants(self, peer: Peer, header: Header, share: Share) -> bool:
+        """Return whether memory is taken for a part of a share; others are read and dropped."""
 
     def dispatch(self, peer: Peer, event: Event) -> None:
         """Act on a whole message."""
@@ -109,7 +112,10 @@ class Peer:
         if self.member is None:
             raise RemoteProtocolError(f"{header.kind.name} frame before HELLO")
         table = self._owner.table
-        if announced is not None and (table is None or header.size > _most(table, header.key)):
+        if isinstance(announced, Share):
+            if not self._owner.wants(self, header, announced):
+                return None
+        elif announced is not None and (table is None or header.size > _most(table, header.key)):
             return None
         if isinstance(announced, Push):
             try:

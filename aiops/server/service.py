@@ -23,15 +23,17 @@ from aiops.server.answer import send_model
 from aiops.server.autopilot import Autopilot
 from aiops.server.event import Event as EngineEvent
 from aiops.server.event import Left
-from aiops.server.handshake import HANDSHAKE_S, Handshake
+from aiops.server.handshake import Handshake
 from aiops.server.landing import Landings
 from aiops.server.members import Member, Members
 from aiops.server.merger import Merger
 from aiops.server.peer import Peer
 from aiops.server.seeding import Seeding
+from aiops.server.sharing import Sharing
 from aiops.server.status import report
 from aiops.server.store import Store
 from aiops.server.streaming import make_arrivals
+from aiops.server.sweep import sweep
 from aiops.server.threads import Threads
 from aiops.server.waiters import Waiters
 from aiops.transport.lane import Lane
@@ -46,9 +48,6 @@ log = logging.getLogger("aiops.server")
 
 # How long goodbyes may take before connections are cut.
 GRACE_S = 0.5
-
-# How often leases and handshakes are looked at, in a lease.
-SWEEPS_PER_LEASE = 8
 
 
 class Service:
@@ -70,6 +69,8 @@ class Service:
         autopilot: What turns improvements on by itself; None where nothing does.
         landings: How much may be on its way in.
         waiters: Who waits for a version.
+        handshake: How workers come in.
+        sharing: The samples that workers share.
     """
 
     def __init__(
@@ -117,7 +118,9 @@ class Service:
         self._arrivals = make_arrivals(self, codecs, lanes, self._threads)
         self._merger = Merger(self, codecs, self._arrivals, self._threads)
         self._seeding = Seeding(self.store, functools.partial(send_model, self))
-        self._handshake = Handshake(self, library)
+        self.handshake = Handshake(self, library)
+        self.sharing = Sharing(self, config.injection)
+        self.wants = self.sharing.wants
         self._stopping = asyncio.Event()
         self._reason = ""
         self._failure: BaseException | None = None
@@ -127,7 +130,7 @@ class Service:
         """Serve until :meth:`stop`; a bug of ours ends it with its exception."""
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                sweeper = self._tasks.create_task(self._guarded(self._sweep()), name="sweep")
+                sweeper = self._tasks.create_task(self._guarded(sweep(self)), name="sweep")
                 self.ready.set()
                 await self._stopping.wait()
                 sweeper.cancel()
@@ -144,6 +147,7 @@ class Service:
                 self._threads.close()
                 self._arrivals.close()
                 self._merger.close()
+                self.sharing.close()
                 self.store.close()
                 self.waiters.end()
         if self._failure is not None:
@@ -218,6 +222,7 @@ class Service:
         self.landings.lost(peer)
         self._merger.lost(peer)
         self._seeding.lost(peer)
+        self.sharing.lost(peer)
 
     def land(self, peer: Peer, header: Header, message: Push) -> Landing | None:
         """Choose where a bucket of a push goes; None leaves it to the peer, HOLD has it wait."""
@@ -238,12 +243,13 @@ class Service:
         if peer is not None and reason != "left":
             peer.connection.abort()
         self.store.left(member.worker)
+        self.sharing.left(member.worker)
         self.feed(Left(member.worker))
 
     def dispatch(self, peer: Peer, event: Event) -> None:
         """Act on a whole message."""
         if event.kind is Kind.HELLO or peer.member is None:
-            self._handshake.greet(peer, event)
+            self.handshake.greet(peer, event)
             return
         peer.member.last_heard = self._loop.time()
         match event.kind:
@@ -263,6 +269,8 @@ class Service:
                 self._merger.ask(peer, event)
             case Kind.CHOOSE:
                 self._merger.choose(peer, event)
+            case Kind.SHARE:
+                self.sharing.share(peer, event)
             case Kind.LEAVE if peer.member.peer is peer:
                 self.drop(peer.member, "left")
                 self.close(peer)
@@ -284,16 +292,3 @@ class Service:
             await work
         except Exception as error:
             self.fail(error)
-
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(min(self.config.lease_s / SWEEPS_PER_LEASE, HANDSHAKE_S))
-            now = self._loop.time()
-            for peer in list(self.peers):
-                if peer.member is not None:
-                    heard = max(peer.member.last_heard, peer.connection.last_heard)
-                    peer.member.last_heard = heard
-                else:
-                    self._handshake.hurry(peer, now)
-            for member in self.members.expired(now):
-                self.drop(member, "lease")

@@ -10,6 +10,7 @@ import msgspec
 from aiops.types import WorkerId
 
 if TYPE_CHECKING:
+    from aiops.server.members import Member
     from aiops.server.service import Service
 
 # Members listed one by one, and characters of each one's name.
@@ -36,6 +37,7 @@ def status(service: Service, *, listed: int = MAX_LISTED) -> dict[str, object]:
                 "connected": member.peer is not None,
                 "clock": clocks.get(member.worker, 0),
                 "merged": member.merged,
+                **_shared(service, member),
             }
             for member in members[:listed]
         ],
@@ -48,6 +50,7 @@ def status(service: Service, *, listed: int = MAX_LISTED) -> dict[str, object]:
             "peak_bytes": service.pool.peak_bytes,
         },
         **service.landings.report(),
+        **service.sharing.report(),
     }
 
 
@@ -81,3 +84,9 @@ def report(service: Service) -> str:
 def worker_names(workers: Iterable[WorkerId]) -> str:
     """Return worker numbers as a phrase for people."""
     return ", ".join(f"worker {worker}" for worker in workers)
+
+
+def _shared(service: Service, member: Member) -> dict[str, int]:
+    if service.config.injection is None:
+        return {}
+    return {"gave_bytes": member.gave_bytes, "took_bytes": member.took_bytes}

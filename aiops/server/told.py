@@ -30,5 +30,6 @@ def policy_of(service: Service, worker: WorkerId, version: Version) -> Policy:
         down=config.down.name,
         fragments=config.fragments,
         delay=config.delay,
+        injection="" if config.injection is None else config.injection.name,
     )
     return policy if service.autopilot is None else service.autopilot.policy(policy, version)

@@ -74,6 +74,8 @@ class Kind(enum.IntEnum):
     ADVICE = 20
     CHOOSE = 21
     CHOSEN = 22
+    SHARE = 23
+    SHARED = 24
 
 
 _KINDS = {int(kind): kind for kind in Kind}

@@ -14,8 +14,8 @@ from aiops.types import TensorSpec
 from aiops.wire.frame import Kind
 from aiops.wire.table import Table
 
-# 1 has CHOOSE and CHOSEN.
-MINOR = 1
+# 1 has CHOOSE and CHOSEN, 2 SHARE and SHARED.
+MINOR = 2
 
 # Features of a server: it wants the buckets of every push in key order, since one is of use when all workers' are here.
 IN_ORDER = 1
@@ -49,7 +49,7 @@ class Policy(Message, frozen=True):
     """What the server decided and its workers do: the work, the codecs up and down, the merge rule, corrections.
 
     With ``query`` a worker asks during the round how many steps it has, and ``max_steps``, here and in every model, is
-    what is foreseen.
+    what is foreseen. ``injection`` names the rule by which samples are shared, where they are.
     """
 
     overlap: bool
@@ -66,6 +66,7 @@ class Policy(Message, frozen=True):
     down: Text = "dense"
     fragments: Count = 0
     delay: Count = 0
+    injection: Text = ""
 
 
 class Welcome(Message, frozen=True):
@@ -258,6 +259,29 @@ class Chosen(Message, frozen=True):
     parts: Count = 0
 
 
+class Share(Message, frozen=True):
+    """What have the donors of ``round`` given? Who is one gives its own, in a TENSOR frame. Answered by SHARED.
+
+    Who was not told of a round yet says 0. ``parts`` is 1, or 0 where nothing is given.
+    """
+
+    round: Count = 0
+    parts: Count = 0
+
+
+class Shared(Message, frozen=True):
+    """What donors gave, in ``parts`` TENSOR frames; ``round`` is the next one, with so many ``donors``.
+
+    With ``gives`` the receiver is one of them. Where ``round`` is not the one after the question's, that could not be
+    answered any more, or was 0: the receiver asks again, about this one.
+    """
+
+    round: Count
+    donors: Count
+    gives: bool
+    parts: Count = 0
+
+
 TYPES: dict[Kind, type[Message]] = {
     Kind.HELLO: Hello,
     Kind.WELCOME: Welcome,
@@ -280,6 +304,8 @@ TYPES: dict[Kind, type[Message]] = {
     Kind.ADVICE: Advice,
     Kind.CHOOSE: Choose,
     Kind.CHOSEN: Chosen,
+    Kind.SHARE: Share,
+    Kind.SHARED: Shared,
 }
 
 _ENCODER = msgspec.msgpack.Encoder()

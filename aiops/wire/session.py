@@ -12,7 +12,7 @@ import msgspec
 
 from aiops.errors import BadHandshake, LocalProtocolError, RemoteProtocolError
 from aiops.wire.frame import Frame, Header, Kind, frame_bytes, header_bytes
-from aiops.wire.message import Choose, Chosen, Message, Model, Push, Seed, decode, encode
+from aiops.wire.message import Message, decode, encode
 
 
 class Role(enum.Enum):
@@ -48,6 +48,7 @@ _WORKER_SAYS = (
     Kind.TENSOR,
     Kind.QUERY,
     Kind.CHOOSE,
+    Kind.SHARE,
 )
 _SERVER_SAYS = (
     Kind.TABLE,
@@ -60,6 +61,7 @@ _SERVER_SAYS = (
     Kind.TENSOR,
     Kind.ADVICE,
     Kind.CHOSEN,
+    Kind.SHARED,
 )
 TRANSITIONS: dict[tuple[Role, State], dict[Kind, State]] = {
     (Role.WORKER, State.NEW): {Kind.HELLO: State.NEW},
@@ -82,10 +84,7 @@ TRANSITIONS: dict[tuple[Role, State], dict[Kind, State]] = {
     (Role.SERVER, State.CLOSED): {},
 }
 
-_CARRIES_PARTS = (Push, Seed, Model, Choose, Chosen)
-_ANSWERS = frozenset(
-    {Kind.ACK, Kind.MODEL, Kind.REFUSE, Kind.REPORT, Kind.TABLE, Kind.ADVICE, Kind.CHOSEN}
-)
+_ANSWERS = frozenset(_SERVER_SAYS) - {Kind.PING, Kind.PONG, Kind.TENSOR}
 # TABLE is half an answer: the model follows under the same request.
 _LAST_ANSWERS = _ANSWERS - {Kind.TABLE}
 
@@ -234,7 +233,7 @@ class Session:
     def _message(self, event: Event) -> Event | None:
         if event.kind in _LAST_ANSWERS:
             self._open.discard(event.request)
-        parts = event.body.parts if isinstance(event.body, _CARRIES_PARTS) else 0
+        parts: int = getattr(event.body, "parts", 0)
         if not parts:
             return event
         if event.request in self._assembling:

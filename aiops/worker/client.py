@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aiops.codec.base import Codec
+from aiops.errors import ConfigError
+from aiops.policy.stream import InjectionRule
+from aiops.transport.lane import Lane
 from aiops.types import Version
+from aiops.wire.record import Records
 from aiops.wire.table import Table
 from aiops.worker.bucket import check_start, flat_of, landing_of, pack, specs_of, unpack
 from aiops.worker.flat import FlatClient
+from aiops.worker.link import Link
+from aiops.worker.sharer import Sharer, Shipment
 from aiops.worker.ticket import Ticket
 
 Tensors = dict[str, NDArray[Any]]
@@ -23,6 +30,23 @@ class Client(FlatClient):
 
     Made by :func:`aiops.connect`. All methods belong to the loop it was entered on.
     """
+
+    def __init__(
+        self,
+        make_link: Callable[[], Link],
+        make_codec: Callable[[str], Codec],
+        lanes: Sequence[Lane] = (),
+        *,
+        make_injection: Callable[[str], InjectionRule],
+    ) -> None:
+        super().__init__(make_link, make_codec, lanes)
+        self._make_injection = make_injection
+        self._sharer: Sharer | None = None
+
+    async def __aenter__(self) -> Self:
+        """Connect; see :meth:`FlatClient.__aenter__`."""
+        self._sharer = None
+        return await super().__aenter__()
 
     async def init(self, params: Mapping[str, object] | None = None) -> Tensors:
         """Agree on the tensors: the first worker seeds the parameters, later ones receive them.
@@ -151,6 +175,44 @@ class Client(FlatClient):
             checked=not copy,
         )
         return ticket.map(lambda snapshot: out or unpack(table, snapshot.flat))
+
+    async def share(
+        self, samples: NDArray[Any], labels: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Trade a batch for its first samples and what other workers gave of theirs, where the server says so.
+
+        Donors are drawn by the server; a worker that is one gives some of what it keeps. It waits until all donors
+        of the round have given, or are gone, but no longer than a lease. So that they do not wait in vain, workers
+        share equally often between two pushes. The first call after joining brings nothing yet. Push with
+        ``n_samples=len(labels)`` of what comes back.
+
+        Args:
+            samples: Shape (n, ...), integers or floats, the same shape and dtype on every worker unless n is 0.
+            labels: Shape (n,), whole numbers.
+
+        Returns:
+            Samples and labels (int64), in memory of their own. :attr:`shared` tells how many are this worker's.
+
+        Raises:
+            ConfigError: It is no such batch, or the server shares no samples; nothing is sent.
+            LocalProtocolError: Another call is under way.
+            ShapeMismatch: Others' samples look different.
+            Refused: The server did not take what this worker gave, which may be too large; nobody waits for it.
+            TransportError: The line to the server is lost for good.
+        """
+        records = Records.of(samples, labels)
+        if self._sharer is None:
+            name = self.policy.injection
+            if not name:
+                raise ConfigError("the server shares no samples, start it with an injection")
+            self._sharer = Sharer(self._link, self._make_injection(name))
+        mixed = await self._sharer.share(records, self.worker)
+        return mixed.samples, mixed.labels
+
+    @property
+    def shared(self) -> Shipment | None:
+        """What the last :meth:`share` came to; None before the first."""
+        return None if self._sharer is None else self._sharer.last
 
     def _flat(self, update: Mapping[str, object], *, copy: bool) -> NDArray[np.float32]:
         if not copy:

@@ -1,5 +1,6 @@
 """`aiops serve` as a process: its options reach the server, and files go in and come out."""
 
+import asyncio
 import resource
 import subprocess
 import sys
@@ -141,6 +142,24 @@ async def test_a_server_lets_no_more_bytes_land_at_once_than_it_is_told():
             np.testing.assert_array_equal(params["w"], np.arange(80))
             landing = (await ps.status())["landing"]
             assert landing == {"bytes": 0, "peak_bytes": 320, "limit_bytes": 320, "waiting": 0}
+
+
+@pytest.mark.timeout(60)
+async def test_workers_share_samples_through_a_server_that_is_told_to():
+    arguments = ["serve", "--port", "0", "--injection", "random:1,0.5", "--share-bytes", "200"]
+    async with Child("aiops", arguments, name="server") as server:
+        url = (await server.hear(20)).decode()
+        async with connect(url, name="a") as one, connect(url, name="b") as other:
+            for n in (8, 8, 8, 80):
+                batches = [(np.full((n, 2), who, np.float32), np.arange(n)) for who in (1, 2)]
+                asked = [ps.share(*batch) for ps, batch in zip((one, other), batches, strict=True)]
+                came = await asyncio.gather(*asked, return_exceptions=True)
+                if n == 80:
+                    assert all("the limit is 200 (share_bytes)" in str(error) for error in came)
+            # Until both have asked there is nobody to share with.
+            assert one.shared.gave_bytes == other.shared.took_bytes == 16 + 2 * (8 + 8)
+            assert one.policy.injection == "random:1,0.5,0"
+            assert (await one.status())["counters"]["shares"] >= 2
 
 
 @pytest.mark.timeout(60)

@@ -25,6 +25,7 @@ from aiops.config import (
 )
 from aiops.errors import ConfigError
 from aiops.policy.dssp import dssp
+from aiops.policy.injection import random
 from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 from aiops.policy.weight import by_samples, by_staleness, by_steps, product, uniform
 from aiops.policy.work import fill_the_sync, fixed, fragments, until_model
@@ -88,6 +89,11 @@ def test_every_preset_makes_a_server(name):
             {"sync": "buffered:4,20", "max_members": 4},
             {"sync": buffered(4, 20), "max_members": 4},
         ),
+        (
+            {"injection": "random:0.5,0.25", "share_bytes": 1000},
+            {"injection": random(0.5, 0.25), "share_bytes": 1000},
+        ),
+        ({"injection": None, "share_bytes": 2**40}, {"share_bytes": 2**40}),
         ({"codec": "fp16"}, {"codec": fp16()}),
         ({"codec": bf16(), "weights": uniform()}, {"codec": bf16(), "weights": uniform()}),
         ({"merge": "carry"}, {"merge": "carry"}),
@@ -274,6 +280,14 @@ def test_good_specs(spec, settings):
         ({"work": "fixed:10", "merge": "carry"}, "merge 'carry' keeps what a worker does while"),
         ({"work": "fixed:1", "bootstrap": "authors"}, "bootstrap 'authors' is about the first"),
         ({"sync": "bulk:0"}, "merges no push that is 1 round old"),
+        ({"injection": "random:2,0.5"}, "injection's alpha is 2, it must be in"),
+        ({"injection": "randm:1,1"}, "unknown injection 'randm', known are random, did you mean"),
+        ({"injection": 7}, "injection is 7, it must be a policy object with 'donors'"),
+        ({"injection": "random:1,1", "share_bytes": 0}, "share_bytes is 0, it must be a .* >= 1"),
+        (
+            {"injection": "random:1,1", "share_bytes": 2**35},
+            "share_bytes is 34359738368, it must be at most max_frame_bytes = 17179869184",
+        ),
         ({"fold": "arival"}, "unknown fold 'arival', known are ordered, arrival, did you mean"),
         ({"fold": "arrival", "landing_bytes": 0}, "landing_bytes is 0, it must be a .* >= 1"),
         ({"fold": "arrival", "landing_bytes": 1.5}, "landing_bytes is 1.5, it must be a whole"),

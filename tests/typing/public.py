@@ -28,6 +28,9 @@ async def level_1(params: dict[str, NDArray[np.float32]]) -> None:
         assert_type(ticket.bytes, int)
         assert_type(ticket.done(), bool)
         assert_type(await ps.push(params), Version)
+        x, y = await ps.share(np.zeros((2, 3)), np.zeros(2, np.int64))
+        assert_type(x, NDArray[Any])
+        assert_type(y, NDArray[np.int64])
         ps.sync(params, n_sample=3)  # type: ignore[call-arg]
 
 

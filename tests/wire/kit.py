@@ -21,6 +21,8 @@ from aiops.wire.message import (
     Reject,
     Report,
     Seed,
+    Share,
+    Shared,
     Status,
     Welcome,
     encode,
@@ -53,6 +55,8 @@ SAMPLES = {
     Kind.ADVICE: Advice(0, 1),
     Kind.CHOOSE: Choose(),
     Kind.CHOSEN: Chosen(1),
+    Kind.SHARE: Share(),
+    Kind.SHARED: Shared(1, 0, False),
 }
 
 

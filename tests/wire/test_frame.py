@@ -81,6 +81,8 @@ def test_the_bytes_on_the_wire_do_not_change():
         "ADVICE": 20,
         "CHOOSE": 21,
         "CHOSEN": 22,
+        "SHARE": 23,
+        "SHARED": 24,
     }
 
 
@@ -147,11 +149,11 @@ def test_another_protocol_version_is_named_before_anything_else_is_looked_at():
         parsed(data)
 
 
-@pytest.mark.parametrize("number", [0, 23, 255])
+@pytest.mark.parametrize("number", [0, 25, 255])
 def test_a_kind_that_does_not_exist_is_refused(number):
     data = bytearray(packed())
     data[3] = number
-    with pytest.raises(RemoteProtocolError, match=f"kind {number} does not exist, the last is 22"):
+    with pytest.raises(RemoteProtocolError, match=f"kind {number} does not exist, the last is 24"):
         parsed(data)
 
 

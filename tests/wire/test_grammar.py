@@ -8,8 +8,8 @@ from aiops.wire.session import Role, State
 from tests.wire.kit import SAMPLES, SERVER, WORKER, control, model, push, session, tensor
 
 # The grammar once more, in words: who may say what where, and what follows. What is not here is not allowed.
-REQUESTS = {"INIT", "SEED", "PUSH", "PULL", "STATUS", "QUERY", "CHOOSE"}
-ANSWERS = {"TABLE", "ACK", "MODEL", "REFUSE", "REPORT", "ADVICE", "CHOSEN"}
+REQUESTS = {"INIT", "SEED", "PUSH", "PULL", "STATUS", "QUERY", "CHOOSE", "SHARE"}
+ANSWERS = {"TABLE", "ACK", "MODEL", "REFUSE", "REPORT", "ADVICE", "CHOSEN", "SHARED"}
 ANYBODY = {"PING", "PONG", "TENSOR"}
 GRAMMAR = {
     (WORKER, "new"): {"HELLO": "new"},

@@ -32,6 +32,8 @@ from aiops.wire.message import (
     Reject,
     Report,
     Seed,
+    Share,
+    Shared,
     Welcome,
     decode,
     encode,
@@ -88,6 +90,8 @@ MESSAGES = {
     Kind.ADVICE: st.builds(Advice, count, st.none() | count, number),
     Kind.CHOOSE: st.builds(Choose, st.booleans(), count),
     Kind.CHOSEN: st.builds(Chosen, count, st.booleans(), count),
+    Kind.SHARE: st.builds(Share, count, count),
+    Kind.SHARED: st.builds(Shared, count, count, st.booleans(), count),
     **{
         kind: st.just(TYPES[kind]())
         for kind in (Kind.PING, Kind.PONG, Kind.PULL, Kind.LEAVE, Kind.STATUS)
