@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from aiops.policy.exchange import Network
 
-EPOCHS = 50
-
 # From which epoch on: latency in ms, bandwidth in Gbit/s.
 SCHEDULES: dict[str, tuple[tuple[int, float, float], ...]] = {
     "C1": ((0, 1, 25), (12, 1, 1), (24, 50, 1), (36, 50, 25)),

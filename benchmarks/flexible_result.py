@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from aiops.config.exchange import POSITION_BYTES
 from aiops.policy.cost import COSTS
 from aiops.policy.exchange import Load, Network
-from benchmarks.flexible_network import EPOCHS, SCHEDULES, link
+from benchmarks.flexible_network import SCHEDULES, link
 from benchmarks.flexible_training import Choice, Run, Step, Task, train
 
 # What is meant: the paper's AlexNet, trained with a momentum of .9 as here, whose steps take about 10 ms beside their
@@ -22,7 +22,7 @@ COMPUTE_S = 0.01
 MEGABYTE = 1e6
 
 # One look is noise: the target is reached when the mean of so many is.
-LOOKS = 5
+LOOKS = 3
 
 
 class Track(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ def arrival(result: Result, target: float) -> int | None:
 # The network of a step when there is a message of the trained model's size, or of the full one.
 def _links(task: Task, schedule: str, scale: float | None = None) -> Callable[[int], Network]:
     larger = FULL_N / task.n if scale is None else scale
-    return lambda step: link(schedule, step * EPOCHS / task.steps, larger)
+    return lambda step: link(schedule, step / task.epoch, larger)
 
 
 def _track(run: Run, task: Task, ranks: int, schedule: str, route: str) -> Track:

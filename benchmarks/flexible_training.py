@@ -41,7 +41,8 @@ class Task(msgspec.Struct, frozen=True):
         batch: Samples of one rank's step.
         lr: Learning rate.
         momentum: Of the optimizer.
-        steps: Of the whole training.
+        epoch: Steps of what the network's schedules call an epoch.
+        steps: Of the whole training; after the schedules' end the network stays as it is.
         evaluate: Steps between two looks at the test accuracy.
         n_test: Test samples that are looked at.
     """
@@ -50,8 +51,9 @@ class Task(msgspec.Struct, frozen=True):
     batch: int = 64
     lr: float = 0.05
     momentum: float = 0.9
-    steps: int = 2400
-    evaluate: int = 12
+    epoch: int = 40
+    steps: int = 3600
+    evaluate: int = 20
     n_test: int = 10_000
 
     @property

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 
 from aiops.lab.picture import COLOURS, GREY
 from aiops.lab.statistic import Interval, geometric
-from benchmarks.flexible_network import EPOCHS, link
-from benchmarks.flexible_result import Result, Track, arrival
+from benchmarks.flexible_network import link
+from benchmarks.flexible_result import LOOKS, Result, Track, arrival
 from benchmarks.flexible_training import Task
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         seconds: To the target; None unless all came.
         modelled: The same by the cost model, geometric mean.
         ratio: Over ours, paired by seed; a lower bound where some did not come to the target.
-        accuracy: At the end, mean of the last five looks.
+        accuracy: At the end, mean of the last ten looks.
         exchanges: By how many steps which exchange was used, the most used first; of what adapts.
     """
 
@@ -114,7 +114,7 @@ def _row(
         if every
         else None,
         ratio=geometric([time / mine[one.seed] for one, time in zip(runs, spent, strict=True)]),
-        accuracy=_mean([math.fsum(one.accuracy[-5:]) / 5 for one in runs]),
+        accuracy=_mean([_mean(one.accuracy[-10:]) for one in runs]),
         exchanges=_exchanges(runs) if not route else [],
     )
 
@@ -247,11 +247,15 @@ def _last(results: Sequence[Result], row: Row, schedule: str) -> float:
 
 
 def _curve(axis: Axes, run: Result, track: Track, row: Row, colour: str, ours: str) -> None:
-    kernel = np.ones(5) / 5
+    kernel = np.ones(LOOKS) / LOOKS
     smooth = np.convolve(run.accuracy, kernel, "valid")
     name = f"{row.label} ({row.route})" if row.route else row.label
     axis.plot(
-        track.seconds[4:], smooth, color=colour, lw=2.2 if row.label == ours else 1.2, label=name
+        track.seconds[LOOKS - 1 :],
+        smooth,
+        color=colour,
+        lw=2.2 if row.label == ours else 1.2,
+        label=name,
     )
 
 
@@ -260,14 +264,14 @@ def _finish(axis: Axes, target: float, end: float) -> None:
     axis.set_ylim(target - 0.12, target + 0.025)
     axis.set_xlim(0, end)
     axis.set_xlabel("seconds of training under the emulated network")
-    axis.set_ylabel("test accuracy, mean of 5 looks")
+    axis.set_ylabel(f"test accuracy, mean of {LOOKS} looks")
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axis.legend(loc="lower right", frameon=False)
 
 
 def _network(axis: Axes, schedule: str, task: Task) -> None:
     steps = np.arange(task.steps)
-    links = [link(schedule, step * EPOCHS / task.steps, 1.0) for step in steps]
+    links = [link(schedule, step / task.epoch, 1.0) for step in steps]
     axis.step(steps, [8e-9 / one.byte_s for one in links], color=COLOURS[0], where="post")
     axis.set_ylabel("Gbit/s", color=COLOURS[0])
     other = axis.twinx()

@@ -6,17 +6,18 @@ import logging
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aiops.collective.memory import Draft
+from aiops.collective.request import Floats
 from aiops.collective.tail import Directive
 from aiops.kernels import energy_histogram
 from aiops.policy.exchange import Exchange, GainCurve, Judge, Plan, Seen, Spectrum, VotingJudge
 
-# From here on a sample stands for the vector: one block in so many is looked at.
-# Small ones see the more of heavy tails: at density .004 the gain is 3 % off with blocks of 64, 7 % with 1024.
-SAMPLE_ABOVE = 1_000_000
+# Of a long vector about so many values are looked at, in blocks. Small blocks see the more of heavy tails: at density
+# .004 the gain is 3 % off with blocks of 64, 7 % with 1024.
+SAMPLE = 1_000_000
 SAMPLE_BLOCK = 64
-SAMPLE_EVERY = 16
 
 # Trials that were not done after so many steps have been forgotten; it is as long as most decisions stand.
 PATIENCE_STEPS = 20
@@ -129,15 +130,22 @@ class Control:
 def spectrum(draft: Draft) -> Spectrum:
     """Return how the energy of a draft's whole sum is spread over its values.
 
-    What was moved out is counted exactly; of the rest, where it is long, a sample.
+    What was moved out is counted apart from the rest: a sample of the whole would see too few of so few. Of what is
+    long a sample is taken.
     """
-    every = SAMPLE_EVERY if draft.left.size > SAMPLE_ABOVE else 1
-    counts, energies = energy_histogram(draft.left, block=SAMPLE_BLOCK, every=every)
+    counts, energies = _histogram(draft.left)
     if draft.value.size and draft.moved_energy > 0:
-        # The places of what was moved out hold zeros, which are in the sample as in the whole.
-        moved, moved_energies = energy_histogram(np.ascontiguousarray(draft.value))
-        scale = draft.left.size / max(int(counts.sum()), 1)
-        counts = np.rint(counts * scale).astype(np.int64) + moved
-        energies = energies * scale + moved_energies
+        # The places of what was moved out hold zeros.
+        moved, moved_energies = _histogram(np.ascontiguousarray(draft.value))
+        counts += moved
+        energies += moved_energies
         counts[0] = max(int(counts[0]) - draft.value.size, 0)
     return Spectrum(counts, energies)
+
+
+# Counts and energies by magnitude of the whole, from a sample where it is long.
+def _histogram(x: Floats) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    every = max(1, round(x.size / SAMPLE))
+    counts, energies = energy_histogram(x, block=SAMPLE_BLOCK, every=every)
+    scale = x.size / max(int(counts.sum()), 1)
+    return np.rint(counts * scale).astype(np.int64), energies * scale
