@@ -21,9 +21,6 @@ FULL_N = 61_100_840
 COMPUTE_S = 0.01
 MEGABYTE = 1e6
 
-# One look is noise: the target is reached when the mean of so many is.
-LOOKS = 3
-
 
 class Track(msgspec.Struct, frozen=True):
     """A training under one network.
@@ -84,17 +81,6 @@ def adaptive(task: Task, choice: Choice, ranks: int, seed: int, schedule: str) -
     network = _links(task, schedule)
     run = train(task, choice, ranks, seed, network=network, compute_s=COMPUTE_S)
     return _result(run, choice.label, ranks, seed, [_track(run, task, ranks, schedule, "")])
-
-
-def arrival(result: Result, target: float) -> int | None:
-    """Return at which look a training was at the target; None where it was not.
-
-    It is the last of :data:`LOOKS` whose mean accuracy is that or more, as one would know only then.
-    """
-    for at in range(LOOKS - 1, len(result.accuracy)):
-        if math.fsum(result.accuracy[at - LOOKS + 1 : at + 1]) / LOOKS >= target:
-            return at
-    return None
 
 
 # The network of a step when there is a message of the trained model's size, or of the full one.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -32,6 +33,9 @@ Floats = NDArray[np.float32]
 PIXELS, CLASSES = 784, 10
 INSTANT = Network(0.0, 0.0)
 
+# One look is noise: the target is reached when the mean of so many is.
+LOOKS = 3
+
 
 class Task(msgspec.Struct, frozen=True):
     """What is trained, and how.
@@ -42,7 +46,9 @@ class Task(msgspec.Struct, frozen=True):
         lr: Learning rate.
         momentum: Of the optimizer.
         epoch: Steps of what the network's schedules call an epoch.
-        steps: Of the whole training; after the schedules' end the network stays as it is.
+        epochs: How many a training lasts.
+        most: And how many if it has not reached the target by then; the network stays as it was at the last change.
+        target: Test accuracy.
         evaluate: Steps between two looks at the test accuracy.
         n_test: Test samples that are looked at.
     """
@@ -52,7 +58,9 @@ class Task(msgspec.Struct, frozen=True):
     lr: float = 0.05
     momentum: float = 0.9
     epoch: int = 40
-    steps: int = 3600
+    epochs: int = 50
+    most: int = 90
+    target: float = 0.86
     evaluate: int = 20
     n_test: int = 10_000
 
@@ -225,7 +233,7 @@ def train(
     ]
     steps: list[Step] = []
     seen: list[tuple[int, float]] = [(0, replica.accuracy())]
-    for step in range(task.steps):
+    for step in range(task.most * task.epoch):
         rows = replica.gradients()
         routes = Routes(ranks)
         dialogues = [
@@ -239,7 +247,21 @@ def train(
         steps.append(_step(outcomes[0], routes.paths))
         if (step + 1) % task.evaluate == 0:
             seen.append((step + 1, replica.accuracy()))
+            late = step + 1 >= task.epochs * task.epoch
+            if late and arrival([accuracy for _, accuracy in seen], task.target) is not None:
+                break
     return Run(steps, seen, n)
+
+
+def arrival(accuracy: Sequence[float], target: float) -> int | None:
+    """Return at which look a training was at the target; None where it was not.
+
+    It is the last of :data:`LOOKS` whose mean accuracy is that or more, as one would know only then.
+    """
+    for at in range(LOOKS - 1, len(accuracy)):
+        if math.fsum(accuracy[at - LOOKS + 1 : at + 1]) / LOOKS >= target:
+            return at
+    return None
 
 
 @functools.cache

@@ -16,13 +16,14 @@ from matplotlib.figure import Figure
 from aiops.lab.picture import COLOURS, GREY
 from aiops.lab.statistic import Interval, geometric
 from benchmarks.flexible_network import link
-from benchmarks.flexible_result import LOOKS, Result, Track, arrival
-from benchmarks.flexible_training import Task
+from benchmarks.flexible_result import Result, Track
+from benchmarks.flexible_training import LOOKS, Task, arrival
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Operators in the picture, by how they are marked there.
+LAST = 10
 MARKS = {"dense": "s", "allgather": "o", "artopk": "^", "var": "v", "vote": "D"}
 
 
@@ -43,7 +44,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         seconds: To the target; None unless all came.
         modelled: The same by the cost model, geometric mean.
         ratio: Over ours, paired by seed; a lower bound where some did not come to the target.
-        accuracy: At the end, mean of the last ten looks.
+        accuracy: After the schedule's 50 epochs, mean of the last ten looks.
         exchanges: By how many steps which exchange was used, the most used first; of what adapts.
     """
 
@@ -64,10 +65,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     exchanges: list[tuple[int, str]]
 
 
-def rows(results: Sequence[Result], schedule: str, target: float, ours: str) -> list[Row]:
+def rows(results: Sequence[Result], schedule: str, task: Task, ours: str) -> list[Row]:
     """Return a row for every way to exchange, each by its best route, quickest first."""
     mine = {
-        one.seed: _spent(one, _track(one, schedule, ""), target)
+        one.seed: _spent(one, _track(one, schedule, ""), task.target)
         for one in results
         if one.label == ours and _tracks(one, schedule)
     }
@@ -76,7 +77,7 @@ def rows(results: Sequence[Result], schedule: str, target: float, ours: str) -> 
         runs = [one for one in results if one.label == label and _tracks(one, schedule)]
         routes = [track.route for track in _tracks(runs[0], schedule)]
         best = min(
-            (_row(runs, schedule, route, target, mine) for route in routes),
+            (_row(runs, schedule, route, task, mine) for route in routes),
             key=lambda row: row.ratio.mean,
         )
         found.append(best)
@@ -84,17 +85,18 @@ def rows(results: Sequence[Result], schedule: str, target: float, ours: str) -> 
 
 
 def _row(
-    runs: Sequence[Result], schedule: str, route: str, target: float, mine: dict[int, float]
+    runs: Sequence[Result], schedule: str, route: str, task: Task, mine: dict[int, float]
 ) -> Row:
     tracks = [_track(one, schedule, route) for one in runs]
-    spent = [_spent(one, track, target) for one, track in zip(runs, tracks, strict=True)]
-    at = [arrival(one, target) for one in runs]
+    spent = [_spent(one, track, task.target) for one, track in zip(runs, tracks, strict=True)]
+    at = [arrival(one.accuracy, task.target) for one in runs]
     came = [
         (one, track, look)
         for one, track, look in zip(runs, tracks, at, strict=True)
         if look is not None
     ]
     every = len(came) == len(runs)
+    end = task.epochs * task.epoch // task.evaluate + 1
     return Row(
         schedule=schedule,
         ranks=runs[0].ranks,
@@ -114,7 +116,7 @@ def _row(
         if every
         else None,
         ratio=geometric([time / mine[one.seed] for one, time in zip(runs, spent, strict=True)]),
-        accuracy=_mean([_mean(one.accuracy[-10:]) for one in runs]),
+        accuracy=_mean([_mean(one.accuracy[end - LAST : end]) for one in runs]),
         exchanges=_exchanges(runs) if not route else [],
     )
 
@@ -133,7 +135,7 @@ def _track(result: Result, schedule: str, route: str) -> Track:
 
 # Seconds to the target, or of the whole training.
 def _spent(result: Result, track: Track, target: float) -> float:
-    at = arrival(result, target)
+    at = arrival(result.accuracy, target)
     return track.seconds[-1 if at is None else at]
 
 
@@ -192,11 +194,9 @@ def _sentences(block: Sequence[Row]) -> Iterator[str]:
             yield f"  {row.label}: steps by {used}"
 
 
-def draw(
-    results: Sequence[Result], schedule: str, target: float, ours: str, task: Task, path: Path
-) -> None:
+def draw(results: Sequence[Result], schedule: str, ours: str, task: Task, path: Path) -> None:
     """Write the picture: accuracy over time, the network and what was chosen over the steps, of the first seed."""
-    best = rows(results, schedule, target, ours)
+    best = rows(results, schedule, task, ours)
     stays = [row for row in best if row.route]
     wanted = [row for row in best if not row.route]
     wanted += [
@@ -226,12 +226,12 @@ def draw(
                 ours,
             )
         ends = [_last(results, row, schedule) for row in wanted]
-        _finish(whole, target, sorted(ends)[len(ends) // 2])
-        _network(network, schedule, task)
+        _finish(whole, task.target, sorted(ends)[len(ends) // 2])
         run = next(
             one for one in results if one.label == ours and one.seed == 0 and _tracks(one, schedule)
         )
-        _chosen(density, run, task)
+        _network(network, schedule, task, run.looks[-1])
+        _chosen(density, run)
         figure.suptitle(
             f"{schedule}, {best[0].ranks} ranks: exchanges that adapt, and some that do not",
             x=0.01,
@@ -269,8 +269,8 @@ def _finish(axis: Axes, target: float, end: float) -> None:
     axis.legend(loc="lower right", frameon=False)
 
 
-def _network(axis: Axes, schedule: str, task: Task) -> None:
-    steps = np.arange(task.steps)
+def _network(axis: Axes, schedule: str, task: Task, n_steps: int) -> None:
+    steps = np.arange(n_steps)
     links = [link(schedule, step / task.epoch, 1.0) for step in steps]
     axis.step(steps, [8e-9 / one.byte_s for one in links], color=COLOURS[0], where="post")
     axis.set_ylabel("Gbit/s", color=COLOURS[0])
@@ -278,11 +278,12 @@ def _network(axis: Axes, schedule: str, task: Task) -> None:
     other.step(steps, [1e3 * one.latency_s for one in links], color=COLOURS[1], where="post")
     other.set_ylabel("ms one way", color=COLOURS[1])
     other.spines["right"].set_visible(True)
-    axis.set_xlim(0, task.steps)
+    axis.set_xlim(0, steps[-1])
 
 
-def _chosen(axis: Axes, run: Result, task: Task) -> None:
-    ends = [*(plan[0] for plan in run.plans[1:]), task.steps]
+def _chosen(axis: Axes, run: Result) -> None:
+    steps = run.looks[-1]
+    ends = [*(plan[0] for plan in run.plans[1:]), steps]
     for (start, collective, density, _), end in zip(run.plans, ends, strict=True):
         operator, _, route = collective.partition("_")
         axis.plot(
@@ -297,6 +298,6 @@ def _chosen(axis: Axes, run: Result, task: Task) -> None:
             fontsize=6.5,
         )
     axis.set_yscale("log")
-    axis.set_xlim(0, task.steps)
+    axis.set_xlim(0, steps)
     axis.set_xlabel("step")
     axis.set_ylabel("density chosen by ours")
