@@ -3,7 +3,7 @@
 ``python -m benchmarks.flexible [--quick] [--json] [--ranks 8 4 2] [--seeds 3] [--out DIR] [--processes N]``: 8, 4 and 2
 ranks train an MLP on Fashion-MNIST in lockstep, with the shipped reducer, while latency and bandwidth follow the
 schedules C1 and C2 of "Flexible Communication for Optimal Distributed Learning over Unpredictable Networks" (Tyagi and
-Swany, 2023). Messages are real; what they take is computed, as if the model had the size of AlexNet: bytes are so many
+Swany, 2023). Messages are real; what they take is computed, as if the model had the size of ResNet50: bytes are so many
 times more. In brackets the cost model's time for such a gradient.
 
 A training lasts the schedule's 50 epochs, and up to 40 more where it has not come to the target by then. Rows are

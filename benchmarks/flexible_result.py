@@ -15,10 +15,9 @@ from aiops.policy.exchange import Load, Network
 from benchmarks.flexible_network import SCHEDULES, link
 from benchmarks.flexible_training import Choice, Run, Step, Task, train
 
-# What is meant: the paper's AlexNet, trained with a momentum of .9 as here, whose steps take about 10 ms beside their
-# exchange (its Table III: 21.3 ms at density .001 over links of 4 ms).
-FULL_N = 61_100_840
-COMPUTE_S = 0.01
+# What is meant: the paper's ResNet50, whose steps take about 60 ms beside their exchange (its Tables III and IV).
+FULL_N = 25_557_032
+COMPUTE_S = 0.06
 MEGABYTE = 1e6
 
 

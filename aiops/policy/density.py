@@ -23,7 +23,7 @@ Knows = Literal["spectrum", "trials"]
 # AR-Topk's range.
 LOW, HIGH = 0.001, 0.1
 # See aiops.policy.front.steps_needed.
-EXPONENT = 0.5
+EXPONENT = 0.3
 
 
 class FixedJudge:
