@@ -14,19 +14,14 @@ densities and by the best of its routes; and what adapts: ours, the paper's knee
 
 from __future__ import annotations
 
-import argparse
-import concurrent.futures
-import multiprocessing
-import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from aiops.config.exchange import COLLECTIVES
-from benchmarks import flexible_result, flexible_view
+from benchmarks import flexible_result, flexible_view, trainings
 from benchmarks.flexible_network import SCHEDULES
 from benchmarks.flexible_result import Result
 from benchmarks.flexible_training import Choice, Task
@@ -89,53 +84,14 @@ def run(
         for choice in fixed(densities):
             name = f"{ranks}-{choice.label}-{seed}"
             jobs[name] = partial(flexible_result.fixed, task, choice, ranks, seed)
-    found: dict[str, Result] = {}
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        for name in jobs:
-            path = out / f"{name.replace(' ', '-')}.json"
-            if path.exists():
-                found[name] = msgspec.json.decode(path.read_bytes(), type=Result)
-    for name, result in _run(
-        {name: job for name, job in jobs.items() if name not in found}, processes
-    ):
-        found[name] = result
-        if out is not None:
-            (out / f"{name.replace(' ', '-')}.json").write_bytes(msgspec.json.encode(result))
-        print(f"{len(found)} of {len(jobs)}: {name}", file=sys.stderr, flush=True)
-    return [found[name] for name in jobs]
-
-
-def _run(jobs: dict[str, partial[Result]], processes: int) -> Iterator[tuple[str, Result]]:
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(processes, context, _start) as pool:
-        futures = {pool.submit(job): name for name, job in jobs.items()}
-        for future in concurrent.futures.as_completed(futures):
-            yield futures[future], future.result()
-
-
-# A process per core: no threads beside it.
-def _start() -> None:
-    import torch
-
-    torch.set_num_threads(1)
+    return trainings.run(jobs, Result, out, processes)
 
 
 def main() -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.flexible", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one seed, few steps; under 3 minutes")
+    parser = trainings.options("flexible", __doc__, seeds=SEEDS)
     parser.add_argument("--ranks", type=int, nargs="+", default=RANKS, help="how many ranks")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
-    parser.add_argument("--out", type=Path, help="directory of results, continued, and pictures")
-    parser.add_argument(
-        "--processes", type=int, default=len(os.sched_getaffinity(0)), help="runs at the same time"
-    )
-    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
-    arguments = parser.parse_args()
-    for name in ("seeds", "processes"):
-        if getattr(arguments, name) < 1:
-            parser.error(f"--{name} is {getattr(arguments, name)}, it must be at least 1")
+    arguments = trainings.parse(parser)
     if min(arguments.ranks) < 2:
         parser.error(f"--ranks has {min(arguments.ranks)}, it must be at least 2")
     task = QUICK if arguments.quick else FULL

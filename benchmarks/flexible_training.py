@@ -1,36 +1,27 @@
 """Ranks that train in lockstep on one processor: real gradients of Fashion-MNIST, exchanged by the shipped reducer.
 
-What a rank sends is what it would send over a network; what that takes is computed from a network that changes over
-the training (:mod:`benchmarks.flexible_network`). All ranks hold the same parameters after each step, which is checked,
-so that one copy of them serves all.
+What the messages take is computed from a network that changes over the training (:mod:`benchmarks.flexible_network`).
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import msgspec
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from aiops import data
 from aiops.collective.meter import Meter
 from aiops.collective.reducer import Outcome, Reducer
 from aiops.collective.request import ROUTES, Path, Request, path
 from aiops.config.exchange import ExchangeConfig
 from aiops.data.base import Dataset
 from aiops.policy.exchange import Network
-from aiops.sim.ranks import converse
+from benchmarks.lockstep import CLASSES, PIXELS, Flat, Floats, exchange, samples
+from benchmarks.trainings import arrival
 
-Floats = NDArray[np.float32]
-
-# Fashion-MNIST's.
-PIXELS, CLASSES = 784, 10
 INSTANT = Network(0.0, 0.0)
 
 # One look is noise: the target is reached when the mean of so many is.
@@ -129,7 +120,7 @@ class Run(msgspec.Struct, frozen=True):
     n: int
 
 
-class Replica:
+class Replica(Flat):
     """The model that all ranks hold, and their gradients.
 
     Args:
@@ -146,17 +137,7 @@ class Replica:
         for before, width in itertools.pairwise(widths):
             layers += [torch.nn.Linear(before, width), torch.nn.ReLU()]
         model = torch.nn.Sequential(*layers, torch.nn.Linear(widths[-1], CLASSES))
-        self._shapes = {name: each.shape for name, each in model.named_parameters()}
-        self.sizes = [shape.numel() for shape in self._shapes.values()]
-        self.parameters = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
-        self._velocity = torch.zeros_like(self.parameters)
-        self._task = task
-        self._model = model
-        self._train = torch.from_numpy(source.x_train), torch.from_numpy(source.y_train)
-        self._test = (
-            torch.from_numpy(source.x_test[: task.n_test]),
-            torch.from_numpy(source.y_test[: task.n_test]),
-        )
+        super().__init__(model, source, momentum=task.momentum, n_test=task.n_test)
         self._batches = _batches(len(source.y_train), ranks, task.batch, seed)
         self._gradients = torch.func.vmap(
             torch.func.grad(self._loss), in_dims=(None, 0, 0), randomness="error"
@@ -168,27 +149,6 @@ class Replica:
         x, y = self._train
         rows = self._gradients(self.parameters, x[batch], y[batch])
         return np.ascontiguousarray(rows.numpy())
-
-    def descend(self, gradient: Floats) -> None:
-        """Take a step of SGD with momentum along a gradient of shape (n,)."""
-        self._velocity.mul_(self._task.momentum).add_(torch.from_numpy(gradient))
-        self.parameters.sub_(self._velocity, alpha=self._task.lr)
-
-    def accuracy(self) -> float:
-        """Return the share of test samples that are classified right."""
-        x, y = self._test
-        with torch.no_grad():
-            found = self._apply(self.parameters, x).argmax(1)
-        return float((found == y).float().mean())
-
-    def _apply(self, flat: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        parts = zip(self._shapes.items(), flat.split(self.sizes), strict=True)
-        named = {name: part.view(shape) for (name, shape), part in parts}
-        found: torch.Tensor = torch.func.functional_call(self._model, named, (x,))
-        return found
-
-    def _loss(self, flat: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.cross_entropy(self._apply(flat, x), y)
 
 
 # Each rank's own samples in an order of their own, again and again: positions of shape (ranks, batch).
@@ -223,7 +183,7 @@ def train(
     Raises:
         RuntimeError: The ranks' gradients differ after their exchange.
     """
-    replica = Replica(task, _samples(), ranks, seed)
+    replica = Replica(task, samples(), ranks, seed)
     config = ExchangeConfig.parse(
         density=choice.density, collectives=choice.collectives, select=choice.select
     )
@@ -240,33 +200,15 @@ def train(
             each.reduce(row, compute_s=compute_s) for each, row in zip(group, rows, strict=True)
         ]
         dialogues[0] = routes.watch(dialogues[0])
-        outcomes, _ = converse(dialogues, network=network(step))
-        if any(row.tobytes() != rows[0].tobytes() for row in rows):
-            raise RuntimeError(f"the ranks' gradients differ after step {step}")
-        replica.descend(rows[0])
-        steps.append(_step(outcomes[0], routes.paths))
+        outcome, _ = exchange(dialogues, rows, network(step))
+        replica.descend(rows[0], task.lr)
+        steps.append(_step(outcome, routes.paths))
         if (step + 1) % task.evaluate == 0:
             seen.append((step + 1, replica.accuracy()))
             late = step + 1 >= task.epochs * task.epoch
-            if late and arrival([accuracy for _, accuracy in seen], task.target) is not None:
+            if late and arrival([accuracy for _, accuracy in seen], task.target, LOOKS) is not None:
                 break
     return Run(steps, seen, n)
-
-
-def arrival(accuracy: Sequence[float], target: float) -> int | None:
-    """Return at which look a training was at the target; None where it was not.
-
-    It is the last of :data:`LOOKS` whose mean accuracy is that or more, as one would know only then.
-    """
-    for at in range(LOOKS - 1, len(accuracy)):
-        if math.fsum(accuracy[at - LOOKS + 1 : at + 1]) / LOOKS >= target:
-            return at
-    return None
-
-
-@functools.cache
-def _samples() -> Dataset:
-    return data.load("fashion-mnist")
 
 
 def _step(outcome: Outcome, paths: dict[str, Path]) -> Step:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,8 @@ from aiops.lab.picture import COLOURS, GREY
 from aiops.lab.statistic import Interval, geometric
 from benchmarks.flexible_network import link
 from benchmarks.flexible_result import Result, Track
-from benchmarks.flexible_training import LOOKS, Task, arrival
+from benchmarks.flexible_training import LOOKS, Task
+from benchmarks.trainings import arrival, mean, told
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,7 +89,7 @@ def _row(
 ) -> Row:
     tracks = [_track(one, schedule, route) for one in runs]
     spent = [_spent(one, track, task.target) for one, track in zip(runs, tracks, strict=True)]
-    at = [arrival(one.accuracy, task.target) for one in runs]
+    at = [arrival(one.accuracy, task.target, LOOKS) for one in runs]
     came = [
         (one, track, look)
         for one, track, look in zip(runs, tracks, at, strict=True)
@@ -104,25 +104,21 @@ def _row(
         route=route,
         runs=len(runs),
         reached=len(came),
-        steps=_mean([one.looks[look] for one, _, look in came]),
+        steps=mean([one.looks[look] for one, _, look in came]),
         step_ms=1e3
-        * _mean(
+        * mean(
             [track.seconds[-1] / one.looks[-1] for one, track in zip(runs, tracks, strict=True)]
         ),
-        megabytes=_mean([one.megabytes[route] for one in runs]),
-        gain=_mean([one.gain for one in runs]),
+        megabytes=mean([one.megabytes[route] for one in runs]),
+        gain=mean([one.gain for one in runs]),
         seconds=geometric(spent) if every else None,
         modelled=geometric([track.modelled[look] for _, track, look in came]).mean
         if every
         else None,
         ratio=geometric([time / mine[one.seed] for one, time in zip(runs, spent, strict=True)]),
-        accuracy=_mean([_mean(one.accuracy[end - LAST : end]) for one in runs]),
+        accuracy=mean([mean(one.accuracy[end - LAST : end]) for one in runs]),
         exchanges=_exchanges(runs) if not route else [],
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
 
 
 def _tracks(result: Result, schedule: str) -> list[Track]:
@@ -135,7 +131,7 @@ def _track(result: Result, schedule: str, route: str) -> Track:
 
 # Seconds to the target, or of the whole training.
 def _spent(result: Result, track: Track, target: float) -> float:
-    at = arrival(result.accuracy, target)
+    at = arrival(result.accuracy, target, LOOKS)
     return track.seconds[-1 if at is None else at]
 
 
@@ -166,19 +162,13 @@ def table(found: Sequence[Row], target: float) -> Iterator[str]:
 def _line(row: Row) -> str:
     seconds = "-"
     if row.seconds is not None:
-        seconds = f"{_told(row.seconds, '.1f')} [{row.modelled:.0f}]"
-    ratio = ("" if row.seconds is not None else "> ") + _told(row.ratio, ".2f")
+        seconds = f"{told(row.seconds, '.1f')} [{row.modelled:.0f}]"
+    ratio = ("" if row.seconds is not None else "> ") + told(row.ratio, ".2f")
     came = f"{row.reached}/{row.runs}"
     return (
         f"  {row.label:<18}{row.route or 'chosen':<8}{came:>6}{row.step_ms:>9.1f}"
         f"{row.megabytes:>9.2f}{row.gain:>7.3f}{row.steps:>7.0f}{seconds:>24}{ratio:>22}{row.accuracy:>10.4f}"
     )
-
-
-def _told(interval: Interval, form: str) -> str:
-    if interval.low == interval.high:
-        return f"{interval.mean:{form}}"
-    return f"{interval.mean:{form}} ({interval.low:{form}}-{interval.high:{form}})"
 
 
 def _sentences(block: Sequence[Row]) -> Iterator[str]:
@@ -187,7 +177,7 @@ def _sentences(block: Sequence[Row]) -> Iterator[str]:
     dense = next(row for row in stays if row.label == "dense")
     for name, row in (("the best fixed choice", best), ("dense", dense)):
         more = "" if row.seconds is not None else "more than "
-        yield f"  over {name}, {row.label} by {row.route}: {more}{_told(row.ratio, '.2f')}x sooner"
+        yield f"  over {name}, {row.label} by {row.route}: {more}{told(row.ratio, '.2f')}x sooner"
     for row in block:
         if row.exchanges:
             used = ", ".join(f"{name} {count}" for count, name in row.exchanges if count)
