@@ -151,7 +151,7 @@ def table(found: Sequence[Row], target: float) -> Iterator[str]:
         yield f"{schedule}, {ranks} ranks: seconds to {target:.0%} under the emulated network, [by the cost model]"
         yield (
             f"  {'':<18}{'route':<8}{'came':>6}{'ms/step':>9}{'MB/step':>9}{'gain':>7}{'steps':>7}"
-            f"{'seconds':>24}{'over ours':>22}{'accuracy':>10}"
+            f"{'seconds':>28}{'over ours':>24}{'accuracy':>10}"
         )
         for row in block:
             yield _line(row)
@@ -167,7 +167,7 @@ def _line(row: Row) -> str:
     came = f"{row.reached}/{row.runs}"
     return (
         f"  {row.label:<18}{row.route or 'chosen':<8}{came:>6}{row.step_ms:>9.1f}"
-        f"{row.megabytes:>9.2f}{row.gain:>7.3f}{row.steps:>7.0f}{seconds:>24}{ratio:>22}{row.accuracy:>10.4f}"
+        f"{row.megabytes:>9.2f}{row.gain:>7.3f}{row.steps:>7.0f}{seconds:>28}{ratio:>24}{row.accuracy:>10.4f}"
     )
 
 

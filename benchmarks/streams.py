@@ -18,12 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from benchmarks import streams_real, streams_result, streams_view, trainings
 from benchmarks.streams_clock import RESNET152, VGG19
-from benchmarks.streams_method import Method, Setting, Task
+from benchmarks.streams_method import HIGH, LOW, Method, Setting, Task
 from benchmarks.streams_result import BASELINE, OURS
 from benchmarks.streams_training import Result, train
 
@@ -33,8 +34,10 @@ RATES, SEEDS, TUNING_SEED = ("S1", "S2", "S1'", "S2'", LARGE), 3, 1000
 GRID, QUICK_GRID = (0.02, 0.05, 0.1, 0.2), (0.05, 0.1)
 FULL, FULL_TARGET = Task(), 0.85
 QUICK, QUICK_TARGET = Task(steps=240), 0.84
-# What ScaDLES injects where labels differ: the most of the paper's grid.
-ALPHA, BETA = 0.5, 0.5
+# Where each device has a label of its own, everybody gives a fifth of its batch, and batches are within a factor of 2:
+# a stream of 8/s would give none of its label to the others. The paper's grid has fewer donors that give more, up to .5
+# and .5, so that a batch is mostly of few labels.
+SKEWED: dict[str, Any] = {"alpha": 1.0, "beta": 0.2, "low": 32, "high": 64}
 # As many devices as labels; with like shares of all labels they are what those with one each are measured by.
 CONTROL = 10
 
@@ -55,18 +58,25 @@ def settings(rates: Sequence[str]) -> list[Setting]:
 
 def methods(setting: Setting) -> list[Method]:
     """Return the rows: the baseline and ScaDLES, and but for what others are measured by, it without one part each."""
-    shares = {"alpha": ALPHA, "beta": BETA} if setting.skewed else {}
-    found = [DDL, Method(OURS, **shares)]
+    told: dict[str, Any] = SKEWED if setting.skewed else {}
+    found = [DDL, Method(OURS, **told)]
     if setting.devices == CONTROL and not setting.skewed:
         return found
     found += [
-        Method("without batches", batches="fixed", **shares),
-        Method("without weights", weighs=False, **shares),
-        Method("without truncation", truncates=False, **shares),
-        Method("without compression", compresses=False, **shares),
-        Method("compressed by AllGather", sparse="allgather_ring", **shares),
+        Method("without batches", batches="fixed", **told),
+        Method("without weights", weighs=False, **told),
+        Method("without truncation", truncates=False, **told),
+        Method("without compression", compresses=False, **told),
+        Method("compressed by AllGather", sparse="allgather_ring", **told),
     ]
-    return [*found, Method("without injection")] if setting.skewed else found
+    if setting.skewed:
+        bounds = {name: SKEWED[name] for name in ("low", "high")}
+        found += [
+            Method("without injection", **bounds),
+            Method("batches of 8 to 1024", **told | {"low": LOW, "high": HIGH}),
+            Method("injection of .5, .5", **told | {"alpha": 0.5, "beta": 0.5}),
+        ]
+    return found
 
 
 def tune(

@@ -12,6 +12,9 @@ from aiops.policy.stream import BatchRule
 from aiops.stream.rates import LISTS, RateName, draw_rates
 from benchmarks.streams_clock import Machine
 
+# The paper's.
+LOW, HIGH = 8, 1024
+
 
 class Task(msgspec.Struct, frozen=True):
     """What is trained, and how.
@@ -80,6 +83,8 @@ class Method(msgspec.Struct, frozen=True):
     Attributes:
         label: Its name.
         batches: By the rule of this name.
+        low: The smallest batch by rate.
+        high: The largest one.
         weighs: Whether gradients count by their samples; all count alike otherwise.
         truncates: Whether what a step leaves of a stream is thrown away.
         compresses: Whether gradients may be.
@@ -90,6 +95,8 @@ class Method(msgspec.Struct, frozen=True):
 
     label: str
     batches: Literal["by_rate", "fixed"] = "by_rate"
+    low: int = LOW
+    high: int = HIGH
     weighs: bool = True
     truncates: bool = True
     compresses: bool = True
@@ -100,7 +107,7 @@ class Method(msgspec.Struct, frozen=True):
     @property
     def rule(self) -> BatchRule:
         """How many samples a step takes."""
-        return Fixed() if self.batches == "fixed" else ByRate()
+        return Fixed() if self.batches == "fixed" else ByRate(self.low, self.high)
 
     @property
     def config(self) -> ExchangeConfig:
