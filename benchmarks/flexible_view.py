@@ -191,11 +191,7 @@ def draw(results: Sequence[Result], schedule: str, ours: str, task: Task, path: 
     wanted = [row for row in best if not row.route]
     wanted += [
         stays[0],
-        *(
-            row
-            for row in stays[1:]
-            if row.label in {"dense", "AG-Topk 0.1", "AG-Topk 0.001", "STAR-Topk 0.01"}
-        ),
+        *(row for row in stays[1:] if row.label in {"dense", "AG-Topk 0.1", "STAR-Topk 0.01"}),
     ]
     with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure = Figure(figsize=(11.0, 8.0), layout="constrained")
