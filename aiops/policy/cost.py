@@ -189,6 +189,22 @@ def check_collectives(names: Sequence[str]) -> None:
             raise ConfigError(f"unknown collective {name!r}, known are {', '.join(COSTS)}{hint}")
 
 
+def check_some_sparse(policy: str, names: Sequence[str]) -> None:
+    """Refuse a list of collectives among which a policy that compresses has nothing to choose.
+
+    Args:
+        policy: Its name, for people.
+        names: Of :data:`COSTS`.
+
+    Raises:
+        ConfigError: All of them send everything.
+    """
+    if all(is_dense(name) for name in names):
+        raise ConfigError(
+            f"{policy} has {', '.join(names)} to choose from, which all send everything: use fixed:1"
+        )
+
+
 def cheapest(
     load: Load, network: Network, density: float, collectives: Iterable[str]
 ) -> tuple[str, float]:

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from aiops.errors import ConfigError
 from aiops.policy.adaptive import AdaptiveJudge, Settings
 from aiops.policy.choose import DWELL_STEPS, Chooser
-from aiops.policy.cost import check_collectives, is_dense
+from aiops.policy.cost import check_collectives, check_some_sparse
 from aiops.policy.exchange import Exchange, GainCurve, Load, Plan, Seen
 from aiops.policy.front import Prices
 from aiops.policy.number import check_density, is_count, is_real
@@ -141,7 +141,7 @@ class Adaptive:
             raise ConfigError(f"adaptive's low is {self.low!r}, it must be < high = {self.high!r}")
         if self.collectives is not None:
             check_collectives(self.collectives)
-            _check_sparse(self.collectives)
+            check_some_sparse("adaptive", self.collectives)
         if self.takes not in get_args(Takes):
             raise ConfigError(
                 f"adaptive takes {self.takes!r}, known are {', '.join(get_args(Takes))}"
@@ -173,7 +173,7 @@ class Adaptive:
             ConfigError: A collective is unknown, or there is none to choose but dense ones.
         """
         usable = _usable("adaptive", collectives, self.collectives)
-        _check_sparse(usable)
+        check_some_sparse("adaptive", usable)
         trials = trial_densities(self.low, self.high) if self.gains == "trials" else ()
         settings = Settings(
             self.takes == "knee", self.exponent, self.moo == "nsga2", self.dwell, trials
@@ -192,13 +192,6 @@ def _usable(
             f"{policy} is to use {', '.join(wanted or ())}, this job can do {', '.join(collectives)}"
         )
     return usable
-
-
-def _check_sparse(collectives: Sequence[str]) -> None:
-    if all(is_dense(name) for name in collectives):
-        raise ConfigError(
-            f"adaptive has {', '.join(collectives)} to choose from, which all send everything: use fixed:1"
-        )
 
 
 def fixed(density: float) -> Fixed:

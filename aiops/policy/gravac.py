@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from aiops.errors import ConfigError
 from aiops.policy.choose import exchange_at, first_exchange
-from aiops.policy.cost import COSTS, check_collectives, is_dense
+from aiops.policy.cost import COSTS, check_collectives, check_some_sparse, is_dense
 from aiops.policy.drift import Smoothed
 from aiops.policy.exchange import Exchange, GainCurve, Load, Plan, Seen
 from aiops.policy.number import check_density, check_share, is_count
@@ -65,10 +65,7 @@ class Gravac:
             ConfigError: A collective is unknown, or all are dense.
         """
         check_collectives(collectives)
-        if all(is_dense(name) for name in collectives):
-            raise ConfigError(
-                f"gravac has {', '.join(collectives)} to choose from, which all send everything: use fixed:1"
-            )
+        check_some_sparse("gravac", collectives)
         return GravacJudge(self, load, collectives)
 
 

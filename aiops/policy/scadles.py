@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from aiops.errors import ConfigError
 from aiops.policy.choose import exchange_at
-from aiops.policy.cost import check_collectives, is_dense
+from aiops.policy.cost import check_collectives, check_some_sparse, is_dense
 from aiops.policy.drift import Smoothed
 from aiops.policy.exchange import Exchange, GainCurve, Load, Plan, Seen, Spectrum
 from aiops.policy.number import check_share, is_real
@@ -62,10 +62,7 @@ class Scadles:
             ConfigError: A collective is unknown, or all are dense.
         """
         check_collectives(collectives)
-        if all(is_dense(name) for name in collectives):
-            raise ConfigError(
-                f"scadles has {', '.join(collectives)} to choose from, which all send everything: use fixed:1"
-            )
+        check_some_sparse("scadles", collectives)
         return ScadlesJudge(self, load, collectives)
 
 

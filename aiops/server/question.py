@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from aiops.server.service import Service
 
 
-class _Question(Handle):
+class Question(Handle):
+    """A request on the wire that is answered later.
+
+    Args:
+        peer: Who asks.
+        request: Its number on that connection.
+    """
+
     __slots__ = ("peer", "request")
 
     def __init__(self, peer: Peer, request: int) -> None:
@@ -52,7 +59,7 @@ def ask(service: Service, peer: Peer, event: Event) -> tuple[AdvisedEngine, Quer
         if event.request:
             peer.refuse(event.request, error)
         return None
-    handle = _Question(peer, event.request) if event.request else None
+    handle = Question(peer, event.request) if event.request else None
     return engine, Queried(
         worker, handle, Version(query.version), query.n_steps, query.step_s, query.rtt_s
     )
@@ -61,6 +68,6 @@ def ask(service: Service, peer: Peer, event: Event) -> tuple[AdvisedEngine, Quer
 def answer(advise: Advise) -> None:
     """Send an answer; a worker that is gone misses it."""
     question = advise.handle
-    assert isinstance(question, _Question)
+    assert isinstance(question, Question)
     advice = Advice(advise.version, advise.n_steps, advise.held_s)
     question.peer.post(Kind.ADVICE, advice, question.request)

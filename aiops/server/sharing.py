@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from aiops.buffers import Block
 from aiops.errors import NotMember, Refused, ShapeMismatch
 from aiops.policy.stream import InjectionRule
-from aiops.server.event import Handle
 from aiops.server.peer import Peer, Reply
+from aiops.server.question import Question
 from aiops.server.share import Shares, Tell
 from aiops.types import WorkerId
 from aiops.wire.frame import Header, Kind
@@ -20,14 +20,6 @@ from aiops.wire.session import Event
 
 if TYPE_CHECKING:
     from aiops.server.service import Service
-
-
-class _Question(Handle):
-    __slots__ = ("peer", "request")
-
-    def __init__(self, peer: Peer, request: int) -> None:
-        self.peer = peer
-        self.request = request
 
 
 class Sharing:
@@ -83,7 +75,7 @@ class Sharing:
             self._service.counters["shared_bytes_up"] += len(gift)
             peer.member.gave_bytes += len(gift)
         event.release()
-        question = _Question(peer, event.request)
+        question = Question(peer, event.request)
         self._act(shares.ask(worker, number, question, gift, self._loop.time()))
 
     def lost(self, peer: Peer) -> None:
@@ -149,7 +141,7 @@ class Sharing:
     def _act(self, tells: Sequence[Tell]) -> None:
         for tell in tells:
             question = tell.handle
-            assert isinstance(question, _Question)
+            assert isinstance(question, Question)
             self._tell(question.peer, question.request, tell)
 
     # A worker that is gone misses it.
