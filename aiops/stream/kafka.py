@@ -6,8 +6,6 @@ records away. The group is where offsets are committed.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import random
 from collections import deque
 from typing import Any
@@ -18,8 +16,7 @@ from aiops.stream.backoff import Backoff
 from aiops.stream.base import Backlog, Record
 from aiops.stream.kafka_link import KafkaLink, Offsets
 from aiops.stream.meter import RateMeter
-
-log = logging.getLogger("aiops.stream")
+from aiops.stream.served import ServedSource
 
 LOOK_S = 1.0
 LEAVING_S = 2.0
@@ -55,7 +52,7 @@ async def open_kafka(
     return source
 
 
-class KafkaSource:
+class KafkaSource(ServedSource):
     """A :class:`aiops.stream.base.StreamSource` over partitions of a topic.
 
     A cursor is the next offset of every partition that is read, ``"0:17,1:5"``. Without one it begins with what the
@@ -81,24 +78,18 @@ class KafkaSource:
         backoff: Backoff,
         meter: RateMeter,
     ) -> None:
-        self.name = link.name
+        super().__init__(
+            link, server="the broker", leaving_s=LEAVING_S, backoff=backoff, meter=meter
+        )
         self.cursor = cursor
         self.lost = 0
-        self.reconnects = 0
         self._link = link
-        self._backoff = backoff
-        self._meter = meter
-        self._loop = asyncio.get_running_loop()
         self._handed = dict(begin)  # next offset to hand out
         self._done = dict(begin)  # next offset that is not acknowledged
         self._owed: Offsets = {}  # acknowledged, and not committed
         self._ready: deque[Any] = deque()
-        self._look_at = 0.0
         self._n = 0
         self._n_bytes = 0
-        self._paused = False
-        self._closed = False
-        self._changed = asyncio.Event()
 
     def __aiter__(self) -> KafkaSource:
         """Return itself."""
@@ -123,10 +114,6 @@ class KafkaSource:
                 await self._outage(error)
         raise StopAsyncIteration
 
-    def rate(self) -> float:
-        """Return how fast records are added to the partitions that are read, smoothed, in records/s."""
-        return self._meter.rate
-
     async def backlog(self) -> Backlog:
         """Return what lies between what was handed out and the ends; bytes from the mean of what was read."""
         ends = await self._link.ends()
@@ -148,37 +135,7 @@ class KafkaSource:
         self._done |= fresh
         self._owed |= fresh
         self.cursor = make_cursor(self._done)
-        if not self._backoff.failing:
-            try:
-                await self._pay()
-            except ConnectionLost as error:
-                log.debug("%s: acknowledged later: %s", self.name, error)
-
-    def pause(self) -> None:
-        """Hand out nothing until `resume`; what is fetched already, 1 MiB a partition at most, waits here."""
-        if not self._paused:
-            self._paused = True
-            self._changed.set()
-
-    def resume(self) -> None:
-        """Hand out records again."""
-        if self._paused:
-            self._paused = False
-            self._changed.set()
-
-    async def aclose(self) -> None:
-        """End the iteration; the brokers hear of what is acknowledged, if they answer within 2 s."""
-        if self._closed:
-            return
-        self._closed = True
-        self._changed.set()
-        try:
-            async with asyncio.timeout(LEAVING_S):
-                await self._pay()
-        except (ConnectionLost, TimeoutError) as error:
-            log.info("%s: the last acknowledgements were not heard: %s", self.name, error)
-        finally:
-            await self._link.close()
+        await self._pay_if_reached()
 
     async def look(self) -> None:
         """Measure how fast records are added."""
@@ -206,31 +163,6 @@ class KafkaSource:
             paid = dict(self._owed)
             await self._link.commit(paid)
             self._owed = {each: at for each, at in self._owed.items() if at > paid.get(each, -1)}
-
-    def _back(self) -> None:
-        if self._backoff.failing:
-            self.reconnects += 1
-            log.warning("%s: the brokers are back", self.name)
-        self._backoff.reached()
-
-    async def _outage(self, error: ConnectionLost) -> None:
-        if self._closed:
-            return
-        level = logging.INFO if self._backoff.failing else logging.WARNING
-        wait_s = self._backoff.failed(self._loop.time())
-        if wait_s is None:
-            raise ConnectionLost(f"{self.name} did not come back in time: {error}") from error
-        log.log(level, "no connection, trying again in %.1f s: %s", wait_s, error)
-        self._look_at = 0.0
-        await self._wait(wait_s)
-
-    async def _wait(self, seconds: float) -> None:
-        self._changed.clear()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            return
 
 
 def make_cursor(offsets: Offsets) -> str:

@@ -6,7 +6,6 @@ that was given and not acknowledged, even where the reply was lost on its way.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import random
@@ -21,6 +20,7 @@ from aiops.stream.redis_entry import ZERO, order
 from aiops.stream.redis_group import RedisGroup, first_id
 from aiops.stream.redis_ledger import Ledger
 from aiops.stream.redis_link import NoGroup, RedisLink
+from aiops.stream.served import ServedSource
 
 log = logging.getLogger("aiops.stream")
 
@@ -62,7 +62,7 @@ async def open_redis(
     return source
 
 
-class RedisSource:
+class RedisSource(ServedSource):
     """A :class:`aiops.stream.base.StreamSource` over a consumer group.
 
     A record's cursor is its entry's id. Without a cursor it begins with what its consumer was given and did not
@@ -93,14 +93,12 @@ class RedisSource:
         backoff: Backoff,
         meter: RateMeter,
     ) -> None:
-        self.name = link.name
-        self.reconnects = 0
+        super().__init__(
+            link, server="the server", leaving_s=LEAVING_S, backoff=backoff, meter=meter
+        )
         self._link = link
         self._group = group
         self._floor = delivered
-        self._backoff = backoff
-        self._meter = meter
-        self._loop = asyncio.get_running_loop()
         self._ledger = Ledger(cursor)
         # Where to go on in the list of our own pending entries: at the start, and again whenever a reply was lost.
         self._own_after: str | None = ZERO
@@ -111,10 +109,6 @@ class RedisSource:
         self._claim_every_s = claim_s / 2
         self._claim_at = self._loop.time()
         self._claim_after = ZERO
-        self._look_at = self._loop.time()
-        self._paused = False
-        self._closed = False
-        self._changed = asyncio.Event()
 
     @property
     def cursor(self) -> str:
@@ -149,10 +143,6 @@ class RedisSource:
                 await self._outage(error)
         raise StopAsyncIteration
 
-    def rate(self) -> float:
-        """Return how fast entries are added to the stream, smoothed, in records/s."""
-        return self._meter.rate
-
     async def backlog(self) -> Backlog:
         """Return what no consumer was given, or handed out yet; bytes from the mean of what was read.
 
@@ -166,37 +156,7 @@ class RedisSource:
     async def ack(self, cursor: str) -> None:
         """Declare everything up to that record done."""
         self._ledger.done(cursor)
-        if not self._backoff.failing:
-            try:
-                await self._pay()
-            except (ConnectionLost, NoGroup) as error:
-                log.debug("%s: acknowledged later: %s", self.name, error)
-
-    def pause(self) -> None:
-        """Hand out nothing until `resume`; what is fetched already, a few hundred records at most, waits here."""
-        if not self._paused:
-            self._paused = True
-            self._changed.set()
-
-    def resume(self) -> None:
-        """Hand out records again."""
-        if self._paused:
-            self._paused = False
-            self._changed.set()
-
-    async def aclose(self) -> None:
-        """End the iteration; the server hears of what is acknowledged, if it answers within a second."""
-        if self._closed:
-            return
-        self._closed = True
-        self._changed.set()
-        try:
-            async with asyncio.timeout(LEAVING_S):
-                await self._pay()
-        except (ConnectionLost, NoGroup, TimeoutError) as error:
-            log.info("%s: the last acknowledgements were not heard: %s", self.name, error)
-        finally:
-            await self._link.close()
+        await self._pay_if_reached()
 
     async def look(self) -> None:
         """Measure how fast entries are added."""
@@ -258,27 +218,3 @@ class RedisSource:
             await self._group.create(self.cursor or self._floor)
         except ConnectionLost as error:
             await self._outage(error)
-
-    def _back(self) -> None:
-        if self._backoff.failing:
-            self.reconnects += 1
-            log.warning("%s: the server is back", self.name)
-        self._backoff.reached()
-
-    async def _outage(self, error: ConnectionLost) -> None:
-        if self._closed:
-            return
-        level = logging.INFO if self._backoff.failing else logging.WARNING
-        wait_s = self._backoff.failed(self._loop.time())
-        if wait_s is None:
-            raise ConnectionLost(f"{self.name} did not come back in time: {error}") from error
-        log.log(level, "no connection, trying again in %.1f s: %s", wait_s, error)
-        await self._wait(wait_s)
-
-    async def _wait(self, seconds: float) -> None:
-        self._changed.clear()
-        try:
-            async with asyncio.timeout(max(0.0, seconds)):
-                await self._changed.wait()
-        except TimeoutError:
-            return
