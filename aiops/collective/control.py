@@ -16,7 +16,7 @@ from aiops.policy.exchange import Exchange, GainCurve, Judge, Plan, Seen, Spectr
 
 # Of a long vector about so many values are looked at, in blocks. Small blocks see the more of heavy tails: at density
 # .004 the gain is 3 % off with blocks of 64, 7 % with 1024.
-SAMPLE = 1_000_000
+SAMPLE = 500_000
 SAMPLE_BLOCK = 64
 
 # Trials that were not done after so many steps have been forgotten; it is as long as most decisions stand.
