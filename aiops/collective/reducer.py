@@ -6,6 +6,7 @@ state but for their memories; rank 0 alone decides, and says so in the tail of i
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from aiops.config.exchange import POSITION_BYTES, VALUE_BYTES, ExchangeConfig
 from aiops.errors import ConfigError, NotFinite
 from aiops.kernels import first_nonfinite
 from aiops.policy.exchange import Exchange, Load, Network, Plan, Seen, TriedGains
+
+log = logging.getLogger("aiops.collective")
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +269,8 @@ class Reducer:
         if tally.directive is not None:
             self.exchange = self._control.exchange(tally.directive)
             change = Plan(self.exchange, plans[0].reason if plans else "rank 0 decided")
+            if self._seat.rank == 0:
+                log.info("after step %d by %s: %s", self.step, change.exchange, change.reason)
         return Outcome(
             step=self.step,
             exchange=exchange,

@@ -59,6 +59,16 @@ def test_all_ranks_follow_what_rank_0_decides():
     assert group[3].exchange == changes[-1].exchange
 
 
+def test_rank_0_logs_what_changes_and_why(caplog):
+    caplog.set_level("INFO", "aiops.collective")
+    seen = train(reducers(4, 4000, density="adaptive"), 40, SLOW)
+    changes = [each for each in seen if each.change is not None]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"after step {each.step} by {each.change.exchange}: {each.change.reason}"
+        for each in changes
+    ]
+
+
 def test_a_link_that_changes_changes_the_exchange():
     group = reducers(4, 40_000, density="adaptive:0.001,0.1,0.1")
     slow = train(group, 60, SLOW, n=40_000)[-1].exchange
