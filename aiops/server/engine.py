@@ -194,6 +194,11 @@ class Engine:
             return []
         return sorted(self._roster.clocks.keys() - self._round.held.keys())
 
+    @property
+    def waiting(self) -> AbstractSet[WorkerId]:
+        """Workers whose push waits for others."""
+        return self._round.held.keys() | self._parked.keys() | self._early.keys()
+
     def clocks(self) -> dict[WorkerId, Clock]:
         """Return the local steps of every active member."""
         return self._roster.clocks.copy()

@@ -204,6 +204,7 @@ class Merger:
         self._service.counters["pushes"] += 1
         actions = self._decide(pushed(member.worker, push, push.message), now)
         self._act(actions)
+        self._service.sharing.settle()
         if self._service.engine.fold and not any(
             isinstance(action, Fold) and action.handle is push for action in actions
         ):

@@ -7,6 +7,7 @@ round is open now, and whether it is one of its donors, so that what it gives co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -24,6 +25,7 @@ class Tell(msgspec.Struct, frozen=True, eq=False):
         round: The round that is open now.
         donors: How many are drawn to give in it.
         gives: Whether the asker is one of them.
+        again: Whether it is to ask again, about this one: its question was about none that it can have part in.
     """
 
     handle: Handle
@@ -31,6 +33,7 @@ class Tell(msgspec.Struct, frozen=True, eq=False):
     round: int
     donors: int
     gives: bool
+    again: bool
 
 
 class Shares:
@@ -41,10 +44,14 @@ class Shares:
     the round before there is an answer at once. Whoever comes with another number knows of no round, or has missed
     some: it hears which one is open, and is to ask again, so that it shares in the same round as all others do.
 
+    A worker that waits for its model shares no more before it has come, and what it waits for may be the push of one
+    that asks: it is not waited for, and has missed the rounds that are over meanwhile.
+
     Nothing is kept but what was given in the open round and in the one before.
 
     Args:
         draw: Returns the positions of a round's donors among so many workers, given its number and theirs.
+        blocked: Returns the workers that wait for their model.
         patience_s: How long donors are waited for, in seconds from the first question on.
 
     Attributes:
@@ -52,10 +59,17 @@ class Shares:
         n_donors: How many were drawn for it.
     """
 
-    def __init__(self, draw: Callable[[int, int], Sequence[int]], *, patience_s: float) -> None:
+    def __init__(
+        self,
+        draw: Callable[[int, int], Sequence[int]],
+        blocked: Callable[[], AbstractSet[WorkerId]],
+        *,
+        patience_s: float,
+    ) -> None:
         self.round = 1
         self.n_donors = 0
         self._draw = draw
+        self._blocked = blocked
         self._patience_s = patience_s
         self._takers: set[WorkerId] = set()
         self._drawn: frozenset[WorkerId] = frozenset()
@@ -63,6 +77,8 @@ class Shares:
         self._due: set[WorkerId] = set()
         self._given: dict[WorkerId, Block] = {}
         self._over: dict[WorkerId, Block] = {}
+        # Who could not have part in the round before.
+        self._missed: frozenset[WorkerId] = frozenset()
         # Questions that wait, in order of arrival: one of a worker at a time.
         self._asking: dict[WorkerId, Handle] = {}
         self._since: float | None = None
@@ -92,21 +108,24 @@ class Shares:
         # Who asks again has given up the question before.
         before = self._asking.pop(worker, None)
         if before is not None:
-            return [self._tell(worker, before, {}), *self.ask(worker, number, handle, gift, now)]
+            stale = self._tell(worker, before, {}, again=True)
+            return [stale, *self.ask(worker, number, handle, gift, now)]
         if number != self.round:
             assert gift is None, "what is not due is not taken in"
-            return [self._tell(worker, handle, self._over if 0 < number == self.round - 1 else {})]
+            if 0 < number == self.round - 1 and worker not in self._missed:
+                return [self._tell(worker, handle, self._over)]
+            return [self._tell(worker, handle, {}, again=True)]
         if gift is not None:
             self._given[worker] = gift
         self._due.discard(worker)
         self._asking[worker] = handle
         self._since = now if self._since is None else self._since
-        return self._settle()
+        return self.settle()
 
     def declined(self, worker: WorkerId) -> list[Tell]:
         """Note that what a donor gave was not taken; it is waited for no longer."""
         self._due.discard(worker)
-        return self._settle()
+        return self.settle()
 
     def lost(self, worker: WorkerId) -> None:
         """Note that a worker's line is lost: its question is gone. What it owes is waited for, it may come back."""
@@ -132,20 +151,32 @@ class Shares:
             gift.release()
         self._given, self._over = {}, {}
 
-    # The round is over once nobody who asks has to wait for anybody.
-    def _settle(self) -> list[Tell]:
-        if self._due or not self._asking:
+    def settle(self) -> list[Tell]:
+        """End the round if nobody who asks has to wait for anybody; return what is to be answered now."""
+        if not self._asking:
+            return []
+        blocked = self._blocked() - self._asking.keys()
+        self._due -= blocked
+        if self._due:
             return []
         for gift in self._over.values():
             gift.release()
         self._over, self._given = self._given, {}
         asking, self._asking, self._since = self._asking, {}, None
         self.round += 1
+        self._missed = frozenset(blocked)
         takers = sorted(self._takers)
         self._drawn = frozenset(takers[at] for at in self._draw(self.round, len(takers)))
         self._due, self.n_donors = set(self._drawn), len(self._drawn)
         return [self._tell(worker, handle, self._over) for worker, handle in asking.items()]
 
-    def _tell(self, worker: WorkerId, handle: Handle, gifts: Mapping[WorkerId, Block]) -> Tell:
+    def _tell(
+        self,
+        worker: WorkerId,
+        handle: Handle,
+        gifts: Mapping[WorkerId, Block],
+        *,
+        again: bool = False,
+    ) -> Tell:
         others = {donor: gift for donor, gift in gifts.items() if donor != worker}
-        return Tell(handle, others, self.round, self.n_donors, worker in self._drawn)
+        return Tell(handle, others, self.round, self.n_donors, worker in self._drawn, again)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from aiops.buffers import Block
@@ -35,7 +36,9 @@ class Sharing:
         self._limit = service.config.share_bytes
         self._loop = asyncio.get_running_loop()
         self._shares = (
-            None if rule is None else Shares(rule.donors, patience_s=service.config.lease_s)
+            None
+            if rule is None
+            else Shares(rule.donors, self._blocked, patience_s=service.config.lease_s)
         )
         # Whose records are on their way in, under which request: one of a connection at a time.
         self._landing: dict[Peer, int] = {}
@@ -93,6 +96,11 @@ class Sharing:
         if self._shares is not None:
             self._act(self._shares.left(worker))
 
+    def settle(self) -> None:
+        """Look again whom there is to wait for, after a push."""
+        if self._shares is not None:
+            self._act(self._shares.settle())
+
     def sweep(self, now: float) -> None:
         """Go on without donors that others have waited for as long as a lease."""
         shares = self._shares
@@ -138,6 +146,11 @@ class Sharing:
         assert isinstance(block, Block)
         return block
 
+    # A worker that overlaps goes on, and may share, while it waits.
+    def _blocked(self) -> AbstractSet[WorkerId]:
+        engine = self._service.engine
+        return frozenset() if engine.work.overlap else engine.waiting
+
     def _act(self, tells: Sequence[Tell]) -> None:
         for tell in tells:
             question = tell.handle
@@ -148,7 +161,7 @@ class Sharing:
     def _tell(self, peer: Peer, request: int, tell: Tell) -> None:
         if peer.connection.closed or peer.member is None:
             return
-        shared = Shared(tell.round, tell.donors, tell.gives, len(tell.gifts))
+        shared = Shared(tell.round, tell.donors, tell.gives, len(tell.gifts), tell.again)
         reply = Reply([(peer.session.send(Kind.SHARED, shared, request=request), ())])
         for key, donor in enumerate(sorted(tell.gifts)):
             block = tell.gifts[donor].lend()

@@ -272,14 +272,15 @@ class Share(Message, frozen=True):
 class Shared(Message, frozen=True):
     """What donors gave, in ``parts`` TENSOR frames; ``round`` is the next one, with so many ``donors``.
 
-    With ``gives`` the receiver is one of them. Where ``round`` is not the one after the question's, that could not be
-    answered any more, or was 0: the receiver asks again, about this one.
+    With ``gives`` the receiver is one of them. With ``again`` it can have no part in the round of its question, which
+    is over or was 0, and asks again, about this one.
     """
 
     round: Count
     donors: Count
     gives: bool
     parts: Count = 0
+    again: bool = False
 
 
 TYPES: dict[Kind, type[Message]] = {

@@ -111,7 +111,7 @@ class Sharer:
                 self._link.submit(request)
                 self._told, gifts = await request.ticket
                 # Who has missed rounds, or knows of none yet, hears of the open one and shares in that.
-                if told.round and self._told.round == told.round + 1:
+                if not self._told.again:
                     break
             mixed = own.join(gifts)
         finally:

@@ -15,7 +15,8 @@ class Play:
     def __init__(self, donors=None):
         self.pool = BufferPool()
         self.donors = donors or {}
-        self.shares = Shares(self._draw, patience_s=PATIENCE_S)
+        self.blocked = set()
+        self.shares = Shares(self._draw, lambda: self.blocked, patience_s=PATIENCE_S)
         self.asked = []
 
     def _draw(self, number, n):
@@ -33,11 +34,14 @@ class Play:
     def left(self, worker):
         return self.said(self.shares.left(worker))
 
+    def settle(self):
+        return self.said(self.shares.settle())
+
     def said(self, tells):
         return [
             f"{tell.handle.name}: "
             + "".join(f"{donor}{bytes(block.view).decode()} " for donor, block in tell.gifts.items())
-            + f"then {tell.round} of {tell.donors}" + " gives" * tell.gives
+            + f"then {tell.round} of {tell.donors}" + " gives" * tell.gives + " again" * tell.again
             for tell in tells
         ]  # fmt: skip
 
@@ -60,7 +64,7 @@ def test_a_round_by_hand(play):
     house = play({2: (0, 2)})
     # Who was told of no round is told of the open one, at once, and is drawn from then on.
     assert [house.ask(worker, 0) for worker in range(3)] == [
-        [f"{w}: then 1 of 0"] for w in range(3)
+        [f"{w}: then 1 of 0 again"] for w in range(3)
     ]
     # Nobody gives in the first one, so it is over when somebody asks.
     assert house.ask(1, 1) == ["1: then 2 of 2"]
@@ -75,6 +79,32 @@ def test_a_round_by_hand(play):
     assert house.asked == [(2, 3), (3, 3)]
 
 
+def test_who_waits_for_its_model_is_waited_for_by_nobody_and_shares_with_the_others_afterwards(
+    play,
+):
+    house = play({2: (0, 1), 3: (0, 1), 4: (0, 1)})
+    for worker in range(3):
+        house.ask(worker, 0)
+    house.ask(1, 1)
+    assert house.ask(0, 1) == ["0: then 2 of 2 gives"]
+    assert house.ask(0, 2, "a") == []
+    house.blocked = {2}
+    assert house.settle() == []
+    # Who gives has pushed, and what it waits for may be the push of who asks.
+    house.blocked = {1, 2}
+    assert house.settle() == ["0: then 3 of 2 gives"]
+    assert not house.shares.due(1, 2)
+    assert house.ask(0, 3, "b") == ["0: then 4 of 2 gives"]
+    # They have missed rounds 2 and 3, and share in the one that is open: one behind, they would be so for good.
+    house.blocked = set()
+    assert house.ask(1, 2) == ["1: then 4 of 2 gives again"]
+    assert house.ask(2, 3) == ["2: then 4 of 2 again"]
+    assert house.ask(2, 4) == house.ask(0, 4, "c") == []
+    assert house.ask(1, 4, "d") == [
+        "2: 0c 1d then 5 of 0", "0: 1d then 5 of 0", "1: 0c then 5 of 0"
+    ]  # fmt: skip
+
+
 def test_who_comes_late_gets_the_newest_round_that_is_over_and_no_other(play):
     house = play({2: (0,), 3: (0,)})
     for worker in range(3):
@@ -85,11 +115,11 @@ def test_who_comes_late_gets_the_newest_round_that_is_over_and_no_other(play):
     assert house.pool.outstanding == 1
     assert house.ask(0, 3, "b") == ["0: then 4 of 0"]
     # Round 2 is gone, and so is its memory: who asks for it is to ask for round 4.
-    assert house.ask(2, 2) == ["2: then 4 of 0"]
+    assert house.ask(2, 2) == ["2: then 4 of 0 again"]
     assert house.pool.outstanding == 1
     # A number from a server's earlier life, and none.
-    assert house.ask(2, 77) == ["2: then 4 of 0"]
-    assert house.ask(9, 0) == ["9: then 4 of 0"]
+    assert house.ask(2, 77) == ["2: then 4 of 0 again"]
+    assert house.ask(9, 0) == ["9: then 4 of 0 again"]
 
 
 def test_a_donor_without_samples_gives_nothing_and_holds_nobody_up(play):
@@ -108,7 +138,7 @@ def test_a_donor_gives_once(play):
     house.ask(0, 2, "a")
     assert not house.shares.due(0, 2)
     # It asks again, over another connection maybe: the question before gets an answer, too.
-    assert house.ask(0, 2) == ["0: then 2 of 2 gives"]
+    assert house.ask(0, 2) == ["0: then 2 of 2 gives again"]
     assert house.ask(1, 2, "b") == ["0: 1b then 3 of 0", "1: 0a then 3 of 0"]
 
 

@@ -85,7 +85,7 @@ async def open_round(*hands):
 async def test_a_round_by_hand(hand):
     async with cluster(**ALL) as house:
         a, b, c = [await hand(house) for _ in range(3)]
-        assert (await told(a, 0)).body == Shared(1, 0, gives=False)
+        assert (await told(a, 0)).body == Shared(1, 0, gives=False, again=True)
         await told(b, 0), await told(c, 0)
         assert (await told(a, 1)).body == Shared(2, 3, gives=True)
         await share(a, 2, packed(0))
@@ -231,6 +231,41 @@ async def test_who_was_away_does_not_share_one_round_behind_the_others_for_good(
             tasks.create_task(train(1, 6))
         assert loop.time() - start < 0.1
         assert count(house, "shares_missed") == 1
+
+
+@pytest.mark.parametrize("injection", ["random:1,0.5", "random:0.5,0.5"])
+async def test_who_begins_later_shares_several_times_between_two_pushes_without_a_wait(injection):
+    # The first has shared by itself before the last is there: they share equally often, and in other rounds.
+    spec = {"sync": "bulk:0", "work": "fixed:4", "min_workers": 3, **LEASE, "injection": injection}
+    async with cluster(**spec) as house:
+        loop = asyncio.get_running_loop()
+
+        async def train(rank):
+            async with house.worker(f"w{rank}") as ps:
+                await ps.init()
+                await asyncio.sleep(0.3 * rank)
+                for version in range(5):
+                    n_given = 0
+                    for _ in range(4):
+                        await asyncio.sleep(0.25 + 0.1 * rank)
+                        _, y = await ps.share(*batch(ps.worker, 24))
+                        n_given += len(y) - ps.shared.own
+                    await ps.sync({"w": np.ones(4, np.float32)})
+                    # What donors give comes to everybody, or would once again wait for the next version.
+                    given[version, rank] = n_given
+
+        given = {}
+        async with asyncio.TaskGroup() as tasks:
+            for rank in range(3):
+                tasks.create_task(train(rank))
+        # Whoever waited in vain would do so for 5 s.
+        assert loop.time() < 0.6 + 5 * 4 * 0.45 + 0.5
+        assert count(house, "shares_missed") == 0
+        if injection == "random:1,0.5":
+            # b' = 24 / 2.5, and half of the 9 of each of two others.
+            assert [given[version, rank] for version in range(1, 5) for rank in range(3)] == [
+                32
+            ] * 12
 
 
 async def test_a_cut_line_is_mended_and_nothing_is_given_twice():
