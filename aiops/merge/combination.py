@@ -6,9 +6,9 @@ from aiops.errors import ConfigError
 from aiops.merge.aggregation import Mean
 from aiops.merge.base import Aggregation, Compensation, Rules, Selection, ServerOptimizer
 from aiops.merge.compensation import Mixing
-from aiops.merge.optimizer import Sgd
+from aiops.merge.optimizer import Adagrad, Adam, Sgd
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
-from aiops.policy.combination import TWINS
+from aiops.policy.combination import TWINS, scales
 from aiops.policy.sync import Buffered
 from aiops.policy.weight import Uniform
 from aiops.policy.work import Fixed
@@ -29,7 +29,7 @@ def check_rules(
         ConfigError: Two of them do not go together.
     """
     check_aggregation(rules.aggregation, sync, weights, min_workers=min_workers)
-    check_optimizer(rules.optimizer, server_lr=server_lr)
+    check_optimizer(rules.optimizer, weights, server_lr=server_lr)
     if rules.compensation is not None:
         check_compensation(rules.compensation, sync, weights, work)
 
@@ -61,12 +61,18 @@ def check_aggregation(
         )
 
 
-def check_optimizer(optimizer: ServerOptimizer, *, server_lr: float) -> None:
-    """Refuse two learning rates at once.
+def check_optimizer(optimizer: ServerOptimizer, weights: WeightRule, *, server_lr: float) -> None:
+    """Refuse two learning rates at once, and one that has no say.
 
     Raises:
-        ConfigError: Both the optimizer and ``server_lr`` scale the step.
+        ConfigError: Both the optimizer and ``server_lr`` scale the step, or it divides by the size of an update that
+            weights scale.
     """
+    if isinstance(optimizer, Adagrad | Adam) and scales(weights):
+        raise ConfigError(
+            f"weights {weights!r} scale updates, and optimizer {optimizer.name!r} divides by their size: use "
+            "optimizer sgd or momentum, or leave linear_scaling out"
+        )
     if server_lr != 1.0 and not isinstance(optimizer, Sgd):
         raise ConfigError(
             f"server_lr is {server_lr:g} and optimizer {optimizer.name!r} has a learning rate of its "
@@ -158,6 +164,11 @@ def check_compensation(
             raise ConfigError(
                 f"compensation {name!r} mixes one model at a time in, and sync {sync!r} merges several: "
                 "use sync asynchronous or ssp, or compensation none"
+            )
+        if scales(weights):
+            raise ConfigError(
+                f"compensation {name!r} mixes a push's model in by its weight, and weights {weights!r} scale it by "
+                "samples, beyond 1: leave linear_scaling out"
             )
         (share,) = weights(TWINS[:1])
         if share >= 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from aiops.errors import ConfigError
 from aiops.policy.base import (
@@ -15,6 +15,7 @@ from aiops.policy.base import (
     WorkPolicy,
 )
 from aiops.policy.dssp import DynamicStaleSynchronous
+from aiops.policy.learning_rate import LinearScaling
 from aiops.policy.sync import Asynchronous, Buffered, Bulk, StaleSynchronous
 from aiops.policy.weight import ByData, ByStaleness, BySteps, Hinge, Normalized, Product
 from aiops.policy.work import FillTheSync, Fixed, Fragments, UntilModel
@@ -42,8 +43,10 @@ def check_weights(sync: SyncPolicy, weights: WeightRule) -> None:
     Raises:
         ConfigError: The two do not go together.
     """
+    _check_scaling(weights)
     if isinstance(sync, Bulk | Buffered):
-        total = math.fsum(weights(TWINS))
+        # What their learning rate is scaled by is no part of what they are worth to each other.
+        total = math.fsum(weights(TWINS)) / scaling(weights, TWINS)
         if not math.isclose(total, 1.0, rel_tol=1e-6):
             what, or_else = ("bulk round", ", or use normalized(...)")
             if isinstance(sync, Buffered):
@@ -87,6 +90,28 @@ def _check_single_pushes(weights: WeightRule) -> None:
             "normalized makes the weight of a single push 1 whatever its staleness, and without "
             "bulk sync there is one push at a time: use the staleness rule without normalized"
         )
+
+
+def scaling(weights: WeightRule, pushes: Sequence[PushView]) -> float:
+    """Return by how much a rule scales the learning rate of an update; 1 for most."""
+    return math.prod(
+        rule.scale(pushes) for rule in _walk(weights) if isinstance(rule, LinearScaling)
+    )
+
+
+# Whatever divides weights by their sum divides by their common factor, too.
+def _check_scaling(weights: WeightRule) -> None:
+    for rule in _walk(weights):
+        if isinstance(rule, Normalized | BySteps) and scales(rule):
+            raise ConfigError(
+                f"weights {rule!r} divide by a sum that linear_scaling is a factor of, so that it does nothing: "
+                "multiply by it outside, by_steps*linear_scaling:640"
+            )
+
+
+def scales(weights: WeightRule) -> bool:
+    """Return whether a rule scales the learning rate."""
+    return any(isinstance(rule, LinearScaling) for rule in _walk(weights))
 
 
 def needs_data(weights: WeightRule) -> bool:
@@ -233,6 +258,11 @@ def check_drift(
         raise ConfigError(
             f"drift correction needs the mean progress per local step, and weights {weights!r} count fast "
             "workers' steps for more: use by_steps, or drift 'off'"
+        )
+    if scales(weights):
+        raise ConfigError(
+            f"drift correction reads the workers' mean progress from the model's change, and weights {weights!r} "
+            "scale it: leave linear_scaling out, or use drift 'off'"
         )
     if isinstance(work, Fragments):
         raise ConfigError(

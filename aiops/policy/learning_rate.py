@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiops.errors import ConfigError
+from aiops.policy.base import PushView
 from aiops.policy.number import is_count, is_real
 
 # Ours: without a cap a flood of samples would end a training. As many steps as that are a minute of one a second.
@@ -56,3 +58,44 @@ class LearningRate:
         if full <= 1 or step >= self.warmup:
             return full
         return 1.0 + (full - 1.0) * (step / self.warmup)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearScaling:
+    """:class:`LearningRate` of a server's updates: a factor of weights, the same for all pushes of an update.
+
+    ``by_samples*linear_scaling:640`` is ScaDLES through a parameter server. Steps are versions of the model. With
+    plain SGD in the workers it is their learning rate that is scaled; their own momentum does not see it.
+
+    Attributes:
+        rate: The factor of an update.
+    """
+
+    rate: LearningRate
+
+    def __call__(self, pushes: Sequence[PushView]) -> Sequence[float]:
+        """Return the factor of these pushes' samples together, for each of them."""
+        return [self.scale(pushes)] * len(pushes)
+
+    def raw(self, push: PushView) -> float:
+        """Return 1."""
+        return 1.0
+
+    def scale(self, pushes: Sequence[PushView]) -> float:
+        """Return the factor; 0 of no push."""
+        version = max((push.base + push.staleness for push in pushes), default=0)
+        return self.rate.factor(version, sum(push.n_samples for push in pushes))
+
+
+def linear_scaling(
+    base_batch: int, cap: float | None = CAP, warmup: int = WARMUP_STEPS
+) -> LinearScaling:
+    """Return the factor by which an update follows its samples.
+
+    Args:
+        base_batch: Samples of an update, of all workers and local steps together, that the learning rate is meant
+            for, >= 1.
+        cap: Largest factor, >= 1; None is no limit.
+        warmup: Versions until a factor above 1 has its full value, >= 0.
+    """
+    return LinearScaling(LearningRate(base_batch, cap, warmup))

@@ -14,7 +14,19 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NoReturn, cast, get_args
 
 from aiops.errors import ConfigError
-from aiops.policy import batch, density, dssp, esync, gravac, injection, scadles, sync, weight, work
+from aiops.policy import (
+    batch,
+    density,
+    dssp,
+    esync,
+    gravac,
+    injection,
+    learning_rate,
+    scadles,
+    sync,
+    weight,
+    work,
+)
 from aiops.policy.base import SyncPolicy, WeightRule, WorkPolicy
 from aiops.policy.exchange import Density
 from aiops.policy.stream import BatchRule, InjectionRule
@@ -37,6 +49,7 @@ WEIGHTS: dict[str, Factory] = {
     "constant": weight.constant,
     "by_staleness": weight.by_staleness,
     "hinge": weight.hinge,
+    "linear_scaling": learning_rate.linear_scaling,
 }
 WORK: dict[str, Factory] = {
     "fixed": work.fixed,

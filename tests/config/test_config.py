@@ -409,7 +409,7 @@ def test_the_name_tables():
         *["topk_fp32", "topk_fp16", "topk_bf16", "topk_int8", "artopk"],
     ]
     assert set(WEIGHTS) == {
-        "uniform", "by_samples", "by_data", "by_steps", "constant", "by_staleness", "hinge",
+        "uniform", "by_samples", "by_data", "by_steps", "constant", "by_staleness", "hinge", "linear_scaling",
     }  # fmt: skip
 
 

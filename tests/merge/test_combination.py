@@ -8,7 +8,7 @@ from aiops.errors import ConfigError
 from aiops.merge.aggregation import krum, mean, median, trimmed_mean
 from aiops.merge.combination import check_aggregation, check_compensation, check_optimizer
 from aiops.merge.compensation import dcasgd, dcasgd_adaptive, mixing
-from aiops.merge.optimizer import adam, sgd
+from aiops.merge.optimizer import adagrad, adam, momentum, sgd, yogi
 from aiops.policy.table import parse_sync, parse_weights, parse_work
 
 
@@ -49,10 +49,20 @@ def test_robust_aggregation(rule, good, bad, sentence):
 
 
 def test_two_learning_rates_are_refused():
-    check_optimizer(sgd(), server_lr=0.5)
-    check_optimizer(adam(), server_lr=1.0)
+    weights = parse_weights("by_samples")
+    check_optimizer(sgd(), weights, server_lr=0.5)
+    check_optimizer(adam(), weights, server_lr=1.0)
     with pytest.raises(ConfigError, match=r"server_lr is 0.5 and optimizer 'adam:0.01,.* its own"):
-        check_optimizer(adam(), server_lr=0.5)
+        check_optimizer(adam(), weights, server_lr=0.5)
+
+
+@pytest.mark.parametrize("rule", [adagrad(), adam(), yogi()])
+def test_a_scaled_learning_rate_is_refused_where_it_is_divided_out(rule):
+    weights = parse_weights("by_samples*linear_scaling:640")
+    check_optimizer(sgd(), weights, server_lr=0.5)
+    check_optimizer(momentum(), weights, server_lr=1.0)
+    with pytest.raises(ConfigError, match=r"divides by their size: use optimizer sgd or momentum"):
+        check_optimizer(rule, weights, server_lr=1.0)
 
 
 @pytest.mark.parametrize(

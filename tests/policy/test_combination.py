@@ -41,6 +41,30 @@ from aiops.policy.weight import by_steps, normalized, product
         ),
         ("buffered:3", "by_samples*hinge", "normalized(hinge)", "normalized divides by the sum"),
         ("buffered:3", "by_steps", "by_samples*by_steps", "0.5 in all, not 1: multiply one share"),
+        (
+            "bulk",
+            "by_samples*linear_scaling:640",
+            "linear_scaling:640",
+            "2 in all, not 1: multiply",
+        ),
+        (
+            "bulk",
+            "normalized(hinge)*linear_scaling:7",
+            "normalized(hinge*linear_scaling:7)",
+            "so that it does nothing: multiply by it outside",
+        ),
+        (
+            "bulk",
+            "by_steps*linear_scaling:7",
+            "by_steps:linear_scaling:7",
+            "divide by a sum that linear_scaling is a factor of",
+        ),
+        (
+            "ssp:2",
+            "constant*linear_scaling:64",
+            "normalized(linear_scaling:64)",
+            "so that it does nothing",
+        ),
     ],
 )
 def test_weights_and_sync(sync, good, bad, sentence):
@@ -255,6 +279,11 @@ DRIFT = {"merge": "partial", "beta": 0.5, "bootstrap": "fixed"}
         (("bulk", "by_steps", "until_model"), {"beta": 0.0}, "not 'partial:0': use partial:0.5"),
         (("bulk", "by_steps", "until_model"), {"bootstrap": "authors"}, "pushes steps twice"),
         (("bulk", "by_steps", "fragments:4,100"), {}, "needs the whole model's change"),
+        (
+            ("bulk", "by_steps*linear_scaling:64", "until_model"),
+            {},
+            "scale it: leave linear_scaling out, or use drift 'off'",
+        ),
     ],
 )
 def test_drift_correction(bad, options, sentence):

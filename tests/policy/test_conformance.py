@@ -22,6 +22,7 @@ from aiops.policy.base import (
 )
 from aiops.policy.dssp import dssp
 from aiops.policy.esync import esync, esync_prototype
+from aiops.policy.learning_rate import linear_scaling
 from aiops.policy.place import by_bytes
 from aiops.policy.sync import asynchronous, buffered, bulk, ssp
 from aiops.policy.table import SYNC, WEIGHTS, WORK
@@ -78,6 +79,8 @@ WEIGHT_RULES = [
     (lambda: normalized(by_staleness()), 1.0),
     (lambda: normalized(product(by_samples(), by_staleness())), 1.0),
     (lambda: product(by_steps(by_samples()), by_staleness()), 1.0),
+    (lambda: linear_scaling(640), lambda n: n * 32 * n / 640),
+    (lambda: product(by_samples(), linear_scaling(96, 4, 0)), lambda n: 32 * n / 96),
 ]
 MAKERS = [*SYNC_POLICIES, *WORK_POLICIES, *(make for make, _ in WEIGHT_RULES), by_bytes]
 
@@ -124,6 +127,7 @@ def test_every_name_on_the_command_line_is_swept_here():
     for table in (SYNC, WEIGHTS, WORK):
         for factory in table.values():
             numbers = {ssp: [3], fixed: [3], buffered: [3], dssp: [3, 9], fragments: [4, 100]}
+            numbers[linear_scaling] = [640]
             made = factory(*numbers.get(factory, []))
             assert type(made) in swept
 
@@ -196,7 +200,8 @@ def test_weights_are_one_number_per_push_and_never_negative(make, update):
 def test_weights_of_fresh_equal_pushes_sum_as_documented(make, total):
     for n in (1, 2, 3, 10):
         weights = make()([push(w) for w in range(n)])
-        assert math.fsum(weights) == pytest.approx(n if total is None else total, rel=1e-12)
+        wanted = total(n) if callable(total) else n if total is None else total
+        assert math.fsum(weights) == pytest.approx(wanted, rel=1e-12)
 
 
 @pytest.mark.parametrize("make", [make for make, _ in WEIGHT_RULES], ids=lambda m: repr(m()))

@@ -8,6 +8,7 @@ import pytest
 
 from aiops.errors import ConfigError
 from aiops.policy.base import PushView
+from aiops.policy.learning_rate import linear_scaling
 from aiops.policy.weight import (
     by_data,
     by_samples,
@@ -76,6 +77,20 @@ def pushes(samples=(), steps=(), staleness=(), data=()):
         pytest.param(
             by_steps(by_samples()), pushes([0, 0], [1, 2]), [0.0, 0.0], id="all shares zero"
         ),
+        # ScaDLES' eta sum(b) / B: 200 samples where 100 are meant; then all there is of warm-up, at version 7 of 10.
+        pytest.param(
+            product(by_samples(), linear_scaling(100, warmup=0)),
+            pushes([50, 150]),
+            [0.5, 1.5],
+            id="a learning rate that follows the samples",
+        ),
+        pytest.param(
+            linear_scaling(100, 3, warmup=10),
+            pushes([900, 100], staleness=[7, 2]),
+            [1 + 2 * 0.7] * 2,
+            id="its cap and warm-up",
+        ),
+        pytest.param(linear_scaling(100), pushes([0, 0]), [0.0, 0.0], id="no samples, no step"),
         # Shares that do not sum to 1 are scaled: P = 2 here.
         pytest.param(
             by_steps(constant()), pushes(steps=[1, 3]), [1.0, 1 / 3], id="shares sum to P"
