@@ -3,6 +3,7 @@
 import asyncio
 import gc
 
+import hypothesis
 import pytest
 
 import aiops.buffers
@@ -15,6 +16,10 @@ try:
 except ImportError:  # not on Windows
     uvloop = None
 
+# No test is a timed one; what takes long, the machine may have been busy with others.
+hypothesis.settings.register_profile("aiops", deadline=None)
+hypothesis.settings.load_profile("aiops")
+
 
 def pytest_asyncio_loop_factories(config, item):
     if item.get_closest_marker("virtual"):
@@ -23,6 +28,12 @@ def pytest_asyncio_loop_factories(config, item):
     if uvloop is not None:
         factories["uvloop"] = uvloop.new_event_loop
     return factories
+
+
+def pytest_collection_finish(session):
+    # What was collected stays for good: no garbage collection of a test has to go through all of it.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

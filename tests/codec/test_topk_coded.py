@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -45,7 +45,6 @@ def code_of(index, n):
 
 @each
 @pytest.mark.parametrize("density", [0.01, 0.3, 1.0])
-@settings(deadline=None)
 @given(
     pair=st.integers(0, 60).flatmap(
         lambda n: st.tuples(*[hnp.arrays("f4", n, elements=moderate) for _ in range(2)])
@@ -222,7 +221,6 @@ def test_int8_values_are_those_of_the_int8_codec(k):
     np.testing.assert_array_equal(rest, left)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_random_payloads_of_the_right_size_never_get_past_check_into_the_heap(data):
     make, n = data.draw(st.sampled_from(MAKERS)), data.draw(st.integers(1, 40))

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aiops import kernels
@@ -76,14 +76,12 @@ def spread(density, n=10**6, seed=0):
 
 
 @both
-@settings(deadline=None)
 @given(case=position_sets(most=300))
 def test_round_trip(kind, case):
     assert_round_trip(kind, *case)
 
 
 @both
-@settings(deadline=None)
 @given(lengths=st.lists(st.integers(0, 23), max_size=600), seed=st.integers(0, 99))
 def test_round_trip_of_gaps_of_any_lengths(kind, lengths, seed):
     generator = np.random.default_rng(seed)
@@ -221,7 +219,6 @@ def test_the_code_is_the_beginning_of_the_callers_array(kind):
 
 
 @both
-@settings(deadline=None)
 @given(data=st.data())
 def test_any_bytes_give_ascending_positions_or_an_error(kind, data):
     k = data.draw(st.sampled_from([0, 1, 3, 20, 128, 129, 257, 300]))

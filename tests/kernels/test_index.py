@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aiops import kernels
@@ -72,7 +72,6 @@ def spread(k, n, seed=0):
     return np.sort(generator.choice(some, k, replace=False))
 
 
-@settings(deadline=None)
 @given(position_sets())
 def test_round_trip(case):
     assert_round_trip(*case)
@@ -188,7 +187,6 @@ def test_every_flipped_bit_is_refused_or_gives_other_positions():
                 assert (found != index).any(), "two codes for the same positions"
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_any_bytes_give_ascending_positions_or_an_error(data):
     k, n = data.draw(st.sampled_from([(1, 1), (3, 10), (20, 40), (9, 1000), (5, 10**6), (64, 70)]))

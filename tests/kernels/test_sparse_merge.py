@@ -3,7 +3,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -63,7 +63,6 @@ def some_vectors(draw):
     return indices, values, weights, n
 
 
-@settings(deadline=None)
 @given(some_vectors())
 def test_products_are_added_in_the_order_of_the_vectors_from_zero(case):
     indices, values, weights, _ = case

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aiops.errors import ConfigError
@@ -57,7 +57,6 @@ def test_alone_there_is_nothing_to_exchange(name):
 
 
 @pytest.mark.parametrize("name", COSTS)
-@settings(deadline=None)
 @given(
     n=st.integers(0, 10**9),
     ranks=st.integers(2, 100),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -61,7 +61,6 @@ def test_a_vector_that_is_not_finite_measures_nothing():
         assert [spectrum.gain(density) for density in (0.001, 0.5, 1.0)] == [0.0] * 3
 
 
-@settings(deadline=None)
 @given(
     arrays.arrays(
         np.float32,

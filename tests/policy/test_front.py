@@ -6,7 +6,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aiops.policy.cost import COSTS, cheapest
@@ -34,7 +34,6 @@ def test_the_front_leaves_out_what_another_beats():
     assert pareto([]) == []
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=30))
 def test_the_front_is_what_nothing_beats(pairs):
     candidates = [at(float(sync_s), gain / 10) for sync_s, gain in pairs]

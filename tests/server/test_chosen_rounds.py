@@ -114,7 +114,7 @@ async def test_at_density_1_rounds_are_bit_for_bit_those_of_dense_updates(spec):
     np.testing.assert_array_equal(models[:5], models[5:])
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_is_sent_and_what_is_left_is_all_that_was_pushed_whatever_happens(data):
     n = data.draw(st.integers(1, 4), "workers")

@@ -267,7 +267,7 @@ class House:
                 self.lost.append(handle.name)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     size=st.integers(1, 4),
     min_workers=st.integers(1, 3),
@@ -291,7 +291,7 @@ def test_every_push_has_one_fate_and_one_answer(size, min_workers, script):
 
 @pytest.mark.parametrize("weights", [uniform(), by_staleness(0.5)], ids=repr)
 def test_a_buffer_of_one_is_asynchronous_where_merges_take_no_time(weights):
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100)
     @given(script=st.lists(EVENTS, max_size=40))
     def same(script):
         machines = [engine(sync, weights=weights) for sync in (buffered(1), asynchronous())]

@@ -89,7 +89,7 @@ def test_it_waits_less_than_its_low_bound_and_stays_under_its_high_one(step_s):
     assert max(low.leads) <= 3 < max(high.leads)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     low=st.integers(0, 4),
     wide=st.integers(1, 8),

@@ -125,7 +125,7 @@ def merged(actions):
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     rule=RULES,
     bound=st.sampled_from([None, 0, 1]),

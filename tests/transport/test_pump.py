@@ -79,7 +79,7 @@ def test_both_pumps_have_the_same_methods_with_the_same_arguments(make):
     rooms=st.lists(st.integers(100, 3 * MOST), min_size=1, max_size=4),
     sends=st.booleans(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_any_split_moves_every_byte_once(make, pieces, rooms, sends):
     size = sum(pieces)
     source = np.random.default_rng(size).bytes(size)

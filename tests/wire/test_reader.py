@@ -105,7 +105,7 @@ def edges(sent):
     return list(itertools.accumulate(map(len, sent), initial=0))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_any_split_of_any_frames_gives_the_same_frames(data):
     sent = data.draw(frames())
@@ -116,7 +116,7 @@ def test_any_split_of_any_frames_gives_the_same_frames(data):
     assert taker.pool.outstanding == 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.data())
 def test_a_stream_that_is_cut_anywhere_leaves_no_loan(data):
     sent = data.draw(frames().filter(bool))

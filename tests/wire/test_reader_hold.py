@@ -48,7 +48,7 @@ class Holder(Taker):
             self.take(got)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data(), st.integers(1, 3))
 def test_any_split_of_any_frames_gives_the_same_frames(data, times):
     sent = data.draw(frames())
