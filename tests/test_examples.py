@@ -30,6 +30,7 @@ def test_every_example_is_tested():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == {
         "artopk_ddp",
         "asyncio_only",
+        "fashion_stream",  # tests/test_fashion_stream.py
         "flights_stream",  # tests/test_flights_stream.py
         "overlap",
         "three_lines",
