@@ -4,13 +4,13 @@
 [--real]``: devices train on Fashion-MNIST as it streams in, at the rates of "ScaDLES: Scalable Deep Learning over
 Streaming data at the Edge" (Tyagi and Swany, 2022), in lockstep with the shipped rules and reducer; seconds are
 virtual, as if the model were the paper's ResNet152 or VGG19. "DDL" is the paper's baseline: 64 samples a device,
-gradients that count alike and are sent whole, and everything that streams in is kept. Then ScaDLES, and ScaDLES with
-one part off.
+gradients that count alike and are sent whole, and everything that streams in is kept. Then ScaDLES, ScaDLES with one
+part off, and with batches no larger than the baseline's.
 
-Both are tuned on a seed of its own over the same learning rates; rows that lack a part have ScaDLES' rate. Results that
-are in ``--out`` already are not run again. ``--real`` is nothing but three processes that train over Gloo on streams
-twenty times as fast, which the full run does as well. ``--quick`` is one seed of S1' unless told otherwise, with
-fewer steps and learning rates.
+These three are tuned on a seed of its own over the same learning rates; rows that lack a part have ScaDLES' rate.
+Results that are in ``--out`` already are not run again. ``--real`` is nothing but three processes that train over Gloo
+on streams twenty times as fast, which the full run does as well. ``--quick`` is one seed of S1' unless told otherwise,
+with fewer steps and learning rates.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from aiops.policy.batch import BASE
 from benchmarks import streams_real, streams_result, streams_view, trainings
 from benchmarks.streams_clock import RESNET152, VGG19
 from benchmarks.streams_method import HIGH, LOW, Method, Setting, Task
@@ -41,6 +42,7 @@ SKEWED: dict[str, Any] = {"alpha": 1.0, "beta": 0.2, "low": 32, "high": 64}
 # As many devices as labels; with like shares of all labels they are what those with one each are measured by.
 CONTROL = 10
 
+BOUNDED = f"batches of {LOW} to {BASE}"
 DDL = Method(BASELINE, "fixed", weighs=False, truncates=False, compresses=False)
 
 
@@ -76,19 +78,21 @@ def methods(setting: Setting) -> list[Method]:
             Method("batches of 8 to 1024", **told | {"low": LOW, "high": HIGH}),
             Method("injection of .5, .5", **told | {"alpha": 0.5, "beta": 0.5}),
         ]
+    else:
+        found.append(Method(BOUNDED, high=BASE))
     return found
 
 
 def tune(
     task: Task, setting: Setting, grid: Sequence[float], target: float, out: Path | None, n: int
 ) -> dict[str, streams_result.Tuned]:
-    """Return the learning rate of the baseline and of ScaDLES, chosen on a seed of its own, and all that was seen."""
-    pair = [method for method in methods(setting) if method.label in {BASELINE, OURS}]
+    """Return the learning rates that are chosen on a seed of their own, and all that was seen."""
+    chosen = [method for method in methods(setting) if method.label in {BASELINE, OURS, BOUNDED}]
     jobs = {
         f"tuning-{setting.slug}-{method.label}-{lr:g}": partial(
             train, task, setting, method, lr, TUNING_SEED
         )
-        for method in pair
+        for method in chosen
         for lr in grid
     }
     results = trainings.run(jobs, Result, out, n)
@@ -96,7 +100,7 @@ def tune(
         method.label: streams_result.best(
             [one for one in results if one.label == method.label], target
         )
-        for method in pair
+        for method in chosen
     }
 
 
@@ -111,7 +115,7 @@ def compare(
     """Train by every method, from each seed."""
     jobs = {}
     for method in methods(setting):
-        lr = tuned[BASELINE if method.label == BASELINE else OURS].lr
+        lr = tuned.get(method.label, tuned[OURS]).lr
         for seed in seeds:
             name = f"{setting.slug}-{method.label}-{lr:g}-{seed}"
             jobs[name] = partial(train, task, setting, method, lr, seed)
