@@ -8,8 +8,9 @@ SHELL := bash
 # cython-lint calls pycodestyle by name.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-# Test processes, each with one thread of torch and numpy: two are right for two cores and do no harm on more.
-JOBS ?= 2
+# Test processes, each with one thread of torch and numpy: three fill two cores, since many a test waits for what it has
+# started, and do no harm on more.
+JOBS ?= 3
 # The rooms that reach a kernel; the others cannot tell the compiled ones from their numpy twins.
 PURE := $(wildcard $(addprefix tests/,kernels codec server worker end_to_end))
 PARALLEL = OMP_NUM_THREADS=1 pytest -q -n $(JOBS) --dist worksteal -m "not slow and not big"

@@ -98,7 +98,6 @@ def ddp(*arguments):
     return done.stdout, sums["0"]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(320)
 def test_ranks_that_start_anew_end_with_the_same_bits_as_if_none_had_died(tmp_path):
     told = ["--collective", "artopk_ring", "--density", "0.05"]

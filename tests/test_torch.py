@@ -85,6 +85,9 @@ def test_models_are_streamed_to_attached_modules_too(serving, work):
         assert torch.equal(one, other)
 
 
+# With more to do than there are cores, a compute thread comes to its update before the model could arrive.
+@pytest.mark.slow
+@pytest.mark.timeout(60)
 def test_three_lines_train_two_workers_and_nobody_waits(serving):
     server = serving(work="until_model", min_workers=2)
     losses, meters = {}, {}
