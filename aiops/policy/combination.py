@@ -48,9 +48,9 @@ def check_weights(sync: SyncPolicy, weights: WeightRule) -> None:
         # What their learning rate is scaled by is no part of what they are worth to each other.
         total = math.fsum(weights(TWINS)) / scaling(weights, TWINS)
         if not math.isclose(total, 1.0, rel_tol=1e-6):
-            what, or_else = ("bulk round", ", or use normalized(...)")
-            if isinstance(sync, Buffered):
-                what, or_else = ("buffer", "")
+            what = "buffer" if isinstance(sync, Buffered) else "bulk round"
+            normalizes = isinstance(sync, Bulk) and not scales(weights)
+            or_else = ", or use normalized(...)" if normalizes else ""
             raise ConfigError(
                 f"weights {weights!r} give two equal pushes of a {what} {total:g} in all, not 1: "
                 f"multiply one share (uniform, by_samples, by_data, by_steps) by factors{or_else}"
@@ -101,7 +101,12 @@ def scaling(weights: WeightRule, pushes: Sequence[PushView]) -> float:
 
 # Whatever divides weights by their sum divides by their common factor, too.
 def _check_scaling(weights: WeightRule) -> None:
-    for rule in _walk(weights):
+    rules = list(_walk(weights))
+    if sum(isinstance(rule, LinearScaling) for rule in rules) > 1:
+        raise ConfigError(
+            f"weights {weights!r} scale the learning rate twice: use one linear_scaling"
+        )
+    for rule in rules:
         if isinstance(rule, Normalized | BySteps) and scales(rule):
             raise ConfigError(
                 f"weights {rule!r} divide by a sum that linear_scaling is a factor of, so that it does nothing: "

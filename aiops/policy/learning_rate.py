@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from aiops.errors import ConfigError
 from aiops.policy.base import PushView
 from aiops.policy.number import is_count, is_real
 
+# More samples in one update than anybody has.
+MOST = 2**53
 # Ours: without a cap a flood of samples would end a training. As many steps as that are a minute of one a second.
 CAP = 8.0
 WARMUP_STEPS = 60
@@ -22,8 +25,8 @@ class LearningRate:
     of Goyal et al. (2017): the factor goes from 1 to its value in equal steps. A factor below 1 has none.
 
     Attributes:
-        base_batch: Samples of a step, of all devices together, that eta is meant for, >= 1.
-        cap: Largest factor, >= 1; None is no limit.
+        base_batch: Samples of a step, of all devices together, that eta is meant for, from 1 to 2**53.
+        cap: Largest factor, >= 1; None or inf is no limit.
         warmup: Steps until a factor above 1 has its full value, >= 0.
     """
 
@@ -32,13 +35,14 @@ class LearningRate:
     warmup: int = WARMUP_STEPS
 
     def __post_init__(self) -> None:
-        if not is_count(self.base_batch, 1):
+        if not is_count(self.base_batch, 1) or self.base_batch > MOST:
             raise ConfigError(
-                f"the learning rate's base_batch is {self.base_batch!r}, it must be a whole number >= 1"
+                f"the learning rate's base_batch is {self.base_batch!r}, it must be a whole number from 1 to {MOST}"
             )
-        if self.cap is not None and not (is_real(self.cap) and self.cap >= 1):
+        unlimited = self.cap is None or self.cap == math.inf
+        if not (unlimited or (is_real(self.cap) and self.cap >= 1)):
             raise ConfigError(
-                f"the learning rate's cap is {self.cap!r}, it must be finite and >= 1, or None"
+                f"the learning rate's cap is {self.cap!r}, it must be >= 1, or inf for no limit"
             )
         if not is_count(self.warmup):
             raise ConfigError(
@@ -64,8 +68,10 @@ class LearningRate:
 class LinearScaling:
     """:class:`LearningRate` of a server's updates: a factor of weights, the same for all pushes of an update.
 
-    ``by_samples*linear_scaling:640`` is ScaDLES through a parameter server. Steps are versions of the model. With
-    plain SGD in the workers it is their learning rate that is scaled; their own momentum does not see it.
+    ``by_samples*linear_scaling:640`` is ScaDLES through a parameter server. Steps are versions of the model. Where
+    workers wait for each step of plain SGD, it is their learning rate that is scaled. Over several local steps, or
+    overlapped ones, it scales what they came to, as a server's learning rate does: there a factor far above 1
+    diverges sooner than so large a learning rate would.
 
     Attributes:
         rate: The factor of an update.
@@ -94,8 +100,8 @@ def linear_scaling(
 
     Args:
         base_batch: Samples of an update, of all workers and local steps together, that the learning rate is meant
-            for, >= 1.
-        cap: Largest factor, >= 1; None is no limit.
+            for, from 1 to 2**53.
+        cap: Largest factor, >= 1; None or inf is no limit.
         warmup: Versions until a factor above 1 has its full value, >= 0.
     """
     return LinearScaling(LearningRate(base_batch, cap, warmup))

@@ -50,6 +50,10 @@ class Choices:
         self._away.discard(worker)
         return self.follow()
 
+    def waits(self, worker: WorkerId) -> bool:
+        """Return whether a member waits to hear the positions of its round."""
+        return worker in self._asked
+
     def may_choose(self, worker: WorkerId) -> bool:
         """Return whether a choice of this member would count now; what does not count is a question."""
         return not self.made and worker in self._told and self._engine.may_enter(worker)

@@ -69,6 +69,7 @@ class Choosing:
         self._number = 0
         self._newest = Positions({}, {})
         self.leads = self._choices.leads
+        self.waits = self._choices.waits
         self.follow = self._choices.follow
 
     def choose(self, peer: Peer, event: Event) -> Sequence[Action]:

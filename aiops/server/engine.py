@@ -194,10 +194,9 @@ class Engine:
             return []
         return sorted(self._roster.clocks.keys() - self._round.held.keys())
 
-    @property
-    def waiting(self) -> AbstractSet[WorkerId]:
-        """Workers whose push waits for others."""
-        return self._round.held.keys() | self._parked.keys() | self._early.keys()
+    def waits(self, worker: WorkerId) -> bool:
+        """Return whether a push of ``worker`` waits for those of others."""
+        return worker in self._round.held or worker in self._parked or worker in self._early
 
     def clocks(self) -> dict[WorkerId, Clock]:
         """Return the local steps of every active member."""

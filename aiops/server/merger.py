@@ -134,6 +134,13 @@ class Merger:
             return
         self._act(self._choosing.choose(peer, event))
 
+    def waits(self, worker: WorkerId) -> bool:
+        """Return whether a worker waits for its model, or for what is chosen for its round, until others go on."""
+        choosing = self._choosing
+        return self._service.engine.waits(worker) or (
+            choosing is not None and choosing.waits(worker)
+        )
+
     def leads(self, worker: WorkerId) -> bool:
         """Return whether a worker's next push is to choose its round's positions."""
         return self._choosing is not None and self._choosing.leads(worker)
@@ -204,7 +211,6 @@ class Merger:
         self._service.counters["pushes"] += 1
         actions = self._decide(pushed(member.worker, push, push.message), now)
         self._act(actions)
-        self._service.sharing.settle()
         if self._service.engine.fold and not any(
             isinstance(action, Fold) and action.handle is push for action in actions
         ):
@@ -229,6 +235,8 @@ class Merger:
                 self._do(self._actions.popleft())
         finally:
             self._acting = False
+        # Who waits for its model now gives no samples to those that ask for them.
+        self._service.sharing.settle()
 
     def _do(self, action: Action) -> None:
         match action:

@@ -119,7 +119,7 @@ class Service:
         self._merger = Merger(self, codecs, self._arrivals, self._threads)
         self._seeding = Seeding(self.store, functools.partial(send_model, self))
         self.handshake = Handshake(self, library)
-        self.sharing = Sharing(self, config.injection)
+        self.sharing = Sharing(self, config.injection, self._merger.waits)
         self.wants = self.sharing.wants
         self._stopping = asyncio.Event()
         self._reason = ""

@@ -6,8 +6,8 @@ round is open now, and whether it is one of its donors, so that what it gives co
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -44,14 +44,14 @@ class Shares:
     the round before there is an answer at once. Whoever comes with another number knows of no round, or has missed
     some: it hears which one is open, and is to ask again, so that it shares in the same round as all others do.
 
-    A worker that waits for its model shares no more before it has come, and what it waits for may be the push of one
-    that asks: it is not waited for, and has missed the rounds that are over meanwhile.
+    A worker that waits for its model shares no more before that has come, if it does not overlap, and what it waits for
+    may be the push of one that asks: it is not waited for, and has missed the rounds that are over meanwhile.
 
     Nothing is kept but what was given in the open round and in the one before.
 
     Args:
         draw: Returns the positions of a round's donors among so many workers, given its number and theirs.
-        blocked: Returns the workers that wait for their model.
+        waits: Returns whether a worker waits for its model.
         patience_s: How long donors are waited for, in seconds from the first question on.
 
     Attributes:
@@ -62,19 +62,20 @@ class Shares:
     def __init__(
         self,
         draw: Callable[[int, int], Sequence[int]],
-        blocked: Callable[[], AbstractSet[WorkerId]],
+        waits: Callable[[WorkerId], bool],
         *,
         patience_s: float,
     ) -> None:
         self.round = 1
         self.n_donors = 0
         self._draw = draw
-        self._blocked = blocked
+        self._waits = waits
         self._patience_s = patience_s
         self._takers: set[WorkerId] = set()
         self._drawn: frozenset[WorkerId] = frozenset()
-        # Donors that have not given yet.
+        # Donors that have not given yet, and the same as a ring: at its head is one that others wait for.
         self._due: set[WorkerId] = set()
+        self._ring: deque[WorkerId] = deque()
         self._given: dict[WorkerId, Block] = {}
         self._over: dict[WorkerId, Block] = {}
         # Who could not have part in the round before.
@@ -143,7 +144,7 @@ class Shares:
         """Return the donors that others have waited for too long."""
         if self._since is None or now - self._since <= self._patience_s:
             return set()
-        return set(self._due)
+        return {worker for worker in self._due if not self._waits(worker)}
 
     def close(self) -> None:
         """Give all memory back."""
@@ -153,22 +154,31 @@ class Shares:
 
     def settle(self) -> list[Tell]:
         """End the round if nobody who asks has to wait for anybody; return what is to be answered now."""
-        if not self._asking:
-            return []
-        blocked = self._blocked() - self._asking.keys()
-        self._due -= blocked
-        if self._due:
+        if not self._asking or self._holds_up():
             return []
         for gift in self._over.values():
             gift.release()
         self._over, self._given = self._given, {}
         asking, self._asking, self._since = self._asking, {}, None
         self.round += 1
-        self._missed = frozenset(blocked)
         takers = sorted(self._takers)
+        self._missed = frozenset(one for one in takers if one not in asking and self._waits(one))
         self._drawn = frozenset(takers[at] for at in self._draw(self.round, len(takers)))
         self._due, self.n_donors = set(self._drawn), len(self._drawn)
+        self._ring = deque(sorted(self._drawn))
         return [self._tell(worker, handle, self._over) for worker, handle in asking.items()]
+
+    # Whether there is a donor to wait for. This is asked with every push, so that who is, stays at the head.
+    def _holds_up(self) -> bool:
+        for _ in range(len(self._ring)):
+            worker = self._ring[0]
+            if worker not in self._due:
+                self._ring.popleft()
+            elif self._waits(worker):
+                self._ring.rotate(-1)
+            else:
+                return True
+        return False
 
     def _tell(
         self,

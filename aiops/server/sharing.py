@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aiops.buffers import Block
@@ -29,16 +28,17 @@ class Sharing:
     Args:
         service: Whose workers.
         rule: Who gives; None lets nobody.
+        waits: Whether a worker waits for its model.
     """
 
-    def __init__(self, service: Service, rule: InjectionRule | None) -> None:
+    def __init__(
+        self, service: Service, rule: InjectionRule | None, waits: Callable[[WorkerId], bool]
+    ) -> None:
         self._service = service
         self._limit = service.config.share_bytes
         self._loop = asyncio.get_running_loop()
         self._shares = (
-            None
-            if rule is None
-            else Shares(rule.donors, self._blocked, patience_s=service.config.lease_s)
+            None if rule is None else Shares(rule.donors, waits, patience_s=service.config.lease_s)
         )
         # Whose records are on their way in, under which request: one of a connection at a time.
         self._landing: dict[Peer, int] = {}
@@ -97,7 +97,7 @@ class Sharing:
             self._act(self._shares.left(worker))
 
     def settle(self) -> None:
-        """Look again whom there is to wait for, after a push."""
+        """Look again whom there is to wait for, since somebody may wait for its model now."""
         if self._shares is not None:
             self._act(self._shares.settle())
 
@@ -145,11 +145,6 @@ class Sharing:
         block, part.loan = part.loan, None
         assert isinstance(block, Block)
         return block
-
-    # A worker that overlaps goes on, and may share, while it waits.
-    def _blocked(self) -> AbstractSet[WorkerId]:
-        engine = self._service.engine
-        return frozenset() if engine.work.overlap else engine.waiting
 
     def _act(self, tells: Sequence[Tell]) -> None:
         for tell in tells:

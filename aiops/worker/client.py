@@ -182,9 +182,9 @@ class Client(FlatClient):
         """Trade a batch for its first samples and what other workers gave of theirs, where the server says so.
 
         Donors are drawn by the server; a worker that is one gives some of what it keeps. It waits until all donors
-        of the round have given, or are gone, but no longer than a lease. So that they do not wait in vain, workers
-        share equally often between two pushes. The first call after joining brings nothing yet. Push with
-        ``n_samples=len(labels)`` of what comes back.
+        of the round have given, are gone, or wait for their model, but no longer than a lease. Workers share equally
+        often between two pushes, or the last calls bring less. The first call after joining brings nothing yet. Push
+        with ``n_samples=len(labels)`` of what comes back.
 
         Args:
             samples: Shape (n, ...), integers or floats, the same shape and dtype on every worker unless n is 0.

@@ -54,6 +54,12 @@ from aiops.policy.weight import by_steps, normalized, product
             "so that it does nothing: multiply by it outside",
         ),
         (
+            "asynchronous",
+            "constant*linear_scaling:7,inf",
+            "linear_scaling:7*linear_scaling:9",
+            "scale the learning rate twice: use one linear_scaling",
+        ),
+        (
             "bulk",
             "by_steps*linear_scaling:7",
             "by_steps:linear_scaling:7",

@@ -16,6 +16,7 @@ from aiops.policy.learning_rate import LearningRate
         # 257 samples a second each on ten devices, where 640 were meant.
         pytest.param(LearningRate(640, None, 0), 0, 2570, 2570 / 640, id="the paper's"),
         pytest.param(LearningRate(640, None, 0), 0, 64_000, 100.0, id="it has no cap"),
+        pytest.param(LearningRate(640, math.inf, 0), 0, 64_000, 100.0, id="nor has infinity"),
         pytest.param(LearningRate(640, warmup=0), 0, 64_000, 8.0, id="a cap of 8"),
         pytest.param(LearningRate(640, 2, 0), 0, 1280, 2.0, id="at the cap"),
         pytest.param(LearningRate(100, None, 10), 0, 500, 1.0, id="warm-up begins at 1"),
@@ -33,9 +34,10 @@ def test_factors(rule, step, total, factor):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: LearningRate(0), "base_batch is 0, it must be a whole number >= 1"),
-        (lambda: LearningRate(1, 0.5), "cap is 0.5, it must be finite and >= 1, or None"),
-        (lambda: LearningRate(1, math.inf), "cap is inf"),
+        (lambda: LearningRate(0), "base_batch is 0, it must be a whole number from 1 to"),
+        (lambda: LearningRate(10**330), "0, it must be a whole number from 1 to 9007199254740992"),
+        (lambda: LearningRate(1, 0.5), "cap is 0.5, it must be >= 1, or inf for no limit"),
+        (lambda: LearningRate(1, math.nan), "cap is nan"),
         (lambda: LearningRate(1, warmup=-1), "warmup is -1, it must be a whole number >= 0"),
         (lambda: LearningRate(1, warmup=2.5), "warmup is 2.5"),
     ],

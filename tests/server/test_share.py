@@ -15,8 +15,9 @@ class Play:
     def __init__(self, donors=None):
         self.pool = BufferPool()
         self.donors = donors or {}
+        # Who waits for its model.
         self.blocked = set()
-        self.shares = Shares(self._draw, lambda: self.blocked, patience_s=PATIENCE_S)
+        self.shares = Shares(self._draw, self.blocked.__contains__, patience_s=PATIENCE_S)
         self.asked = []
 
     def _draw(self, number, n):
@@ -88,21 +89,71 @@ def test_who_waits_for_its_model_is_waited_for_by_nobody_and_shares_with_the_oth
     house.ask(1, 1)
     assert house.ask(0, 1) == ["0: then 2 of 2 gives"]
     assert house.ask(0, 2, "a") == []
-    house.blocked = {2}
+    house.blocked.add(2)
     assert house.settle() == []
     # Who gives has pushed, and what it waits for may be the push of who asks.
-    house.blocked = {1, 2}
+    house.blocked.add(1)
     assert house.settle() == ["0: then 3 of 2 gives"]
     assert not house.shares.due(1, 2)
     assert house.ask(0, 3, "b") == ["0: then 4 of 2 gives"]
     # They have missed rounds 2 and 3, and share in the one that is open: one behind, they would be so for good.
-    house.blocked = set()
+    house.blocked.clear()
     assert house.ask(1, 2) == ["1: then 4 of 2 gives again"]
     assert house.ask(2, 3) == ["2: then 4 of 2 again"]
     assert house.ask(2, 4) == house.ask(0, 4, "c") == []
     assert house.ask(1, 4, "d") == [
         "2: 0c 1d then 5 of 0", "0: 1d then 5 of 0", "1: 0c then 5 of 0"
     ]  # fmt: skip
+
+
+def test_a_donor_whose_model_comes_while_others_are_waited_for_gives_all_the_same(play):
+    house = play({2: (0, 1, 2)})
+    for number in range(2):
+        for worker in range(3):
+            house.ask(worker, number)
+    house.blocked.add(1)
+    assert house.ask(2, 2, "c") == []
+    house.blocked.clear()
+    assert house.ask(0, 2, "a") == []
+    assert house.shares.late(PATIENCE_S + 1) == {1}
+    assert house.ask(1, 2, "b") == [
+        "2: 0a 1b then 3 of 0", "0: 2c 1b then 3 of 0", "1: 2c 0a then 3 of 0"
+    ]  # fmt: skip
+
+
+def test_who_asks_while_it_waits_for_its_model_has_missed_nothing(play):
+    house = play({2: (0, 1), 3: (0, 1), 4: (0, 1)})
+    for number in range(2):
+        for worker in range(2):
+            house.ask(worker, number)
+    house.blocked.update({0, 1})
+    # The other waits, and nobody says whether it overlaps.
+    assert house.ask(0, 2, "a") == ["0: then 3 of 2 gives"]
+    assert house.ask(1, 2) == ["1: then 3 of 2 gives again"]
+    house.blocked.remove(1)
+    assert house.ask(0, 3, "b") == []
+    house.blocked.add(1)
+    assert house.ask(1, 3, "c") == ["0: 1c then 4 of 2 gives", "1: 0b then 4 of 2 gives"]
+    house.blocked.clear()
+    assert house.ask(0, 4, "d") == []
+    assert house.ask(1, 4, "e") == ["0: 1e then 5 of 0", "1: 0d then 5 of 0"]
+
+
+def test_looking_for_a_donor_to_wait_for_takes_no_longer_the_more_have_pushed(play):
+    looked, n = [], 300
+    house = play({2: range(n)})
+    house.shares._waits = lambda worker: looked.append(worker) or worker in house.blocked
+    for number in range(2):
+        for worker in range(n):
+            house.ask(worker, number)
+    house.ask(7, 2, "a")
+    looked.clear()
+    for worker in range(n):
+        house.blocked.add(worker)
+        if worker != 7:
+            house.settle()
+    assert house.shares.round == 3
+    assert len(looked) < 5 * n
 
 
 def test_who_comes_late_gets_the_newest_round_that_is_over_and_no_other(play):

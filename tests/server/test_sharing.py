@@ -11,7 +11,7 @@ from aiops.transport.memory import Link
 from aiops.wire.frame import Kind
 from aiops.wire.message import Share, Shared
 from aiops.wire.record import Form, Records, pack_records
-from tests.server.kit import LEASE, cluster, count, settle
+from tests.server.kit import LEASE, MANY, cluster, count, settle
 
 pytestmark = pytest.mark.virtual
 
@@ -233,11 +233,24 @@ async def test_who_was_away_does_not_share_one_round_behind_the_others_for_good(
         assert count(house, "shares_missed") == 1
 
 
-@pytest.mark.parametrize("injection", ["random:1,0.5", "random:0.5,0.5"])
-async def test_who_begins_later_shares_several_times_between_two_pushes_without_a_wait(injection):
+@pytest.mark.parametrize("n", [4, 4 * MANY])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"sync": "bulk:0", "work": "fixed:4"},
+        {"sync": "bulk:0", "work": "fixed:4", "injection": "random:0.5,0.5"},
+        {"sync": "bulk:0", "work": "fixed:4", "fold": "arrival"},
+        {"sync": "bulk:0", "work": "fixed:4", "codec": "artopk:0.5"},
+        # Work that overlaps if the worker wants it to, which need not be so.
+        {},
+        {"sync": "ssp:0", "work": "fixed:4"},
+        {"sync": "asynchronous"},
+    ],
+    ids=str,
+)
+async def test_who_begins_later_shares_several_times_between_two_pushes_without_a_wait(spec, n):
     # The first has shared by itself before the last is there: they share equally often, and in other rounds.
-    spec = {"sync": "bulk:0", "work": "fixed:4", "min_workers": 3, **LEASE, "injection": injection}
-    async with cluster(**spec) as house:
+    async with cluster(n, **{"min_workers": 3, **ALL, **spec}) as house:
         loop = asyncio.get_running_loop()
 
         async def train(rank):
@@ -250,8 +263,7 @@ async def test_who_begins_later_shares_several_times_between_two_pushes_without_
                         await asyncio.sleep(0.25 + 0.1 * rank)
                         _, y = await ps.share(*batch(ps.worker, 24))
                         n_given += len(y) - ps.shared.own
-                    await ps.sync({"w": np.ones(4, np.float32)})
-                    # What donors give comes to everybody, or would once again wait for the next version.
+                    await ps.sync({"w": np.ones(n, np.float32)}, n_steps=4)
                     given[version, rank] = n_given
 
         given = {}
@@ -261,11 +273,61 @@ async def test_who_begins_later_shares_several_times_between_two_pushes_without_
         # Whoever waited in vain would do so for 5 s.
         assert loop.time() < 0.6 + 5 * 4 * 0.45 + 0.5
         assert count(house, "shares_missed") == 0
-        if injection == "random:1,0.5":
+        if spec.get("sync") == "bulk:0" and "injection" not in spec:
             # b' = 24 / 2.5, and half of the 9 of each of two others.
             assert [given[version, rank] for version in range(1, 5) for rank in range(3)] == [
                 32
             ] * 12
+
+
+@pytest.mark.parametrize("n", [4, 8 * MANY])
+@pytest.mark.parametrize("sync", ["ssp:0", "ssp:1", "dssp:0,1"])
+async def test_who_is_held_back_until_others_push_is_not_waited_for_by_them(sync, n):
+    # A large push is merged in a thread, so that its worker is held back some time after it came.
+    async with cluster(n, sync=sync, work="fixed:1", min_workers=2, **ALL) as house:
+        loop = asyncio.get_running_loop()
+        update = {"w": np.ones(n, np.float32)}
+        async with house.worker("a") as a, house.worker("b") as b:
+            for each in (a.init(), b.init()):
+                await each
+            await asyncio.gather(a.sync(update), b.sync(update))
+            await asyncio.gather(a.share(*batch(0, 24)), b.share(*batch(1, 24)))
+            start = loop.time()
+
+            async def asks():
+                await a.share(*batch(0, 24))
+                assert loop.time() - start < 1.0
+                for _ in range(2):
+                    await a.sync(update)
+
+            async def pushes():
+                await asyncio.sleep(0.1)
+                for _ in range(2):
+                    await b.sync(update)
+
+            await asyncio.gather(asks(), pushes())
+
+
+async def test_who_waits_for_the_choice_of_one_that_asks_is_not_waited_for():
+    spec = {"sync": "bulk:0", "work": "fixed:1", "min_workers": 2, "codec": "artopk:0.5", **ALL}
+    async with cluster(64, **spec) as house:
+        loop = asyncio.get_running_loop()
+        update = {"w": np.ones(64, np.float32)}
+        async with house.worker("a") as a, house.worker("b") as b:
+            for each in (a.init(), b.init()):
+                await each
+
+            async def train(ps, n_shares, delay_s):
+                await asyncio.sleep(delay_s)
+                for _ in range(n_shares):
+                    await ps.share(*batch(ps.worker, 24))
+                await ps.sync(update)
+
+            # Each leads in turn, and the other asks for what it chooses while it still shares.
+            for first in (1, 3, 1, 3):
+                await asyncio.gather(train(a, first, 0.0), train(b, 4 - first, 0.1))
+        assert loop.time() < 2.0
+        assert count(house, "shares_missed") == 0
 
 
 async def test_a_cut_line_is_mended_and_nothing_is_given_twice():
