@@ -8,9 +8,7 @@ is a real one over loopback, and takes what it takes.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import datetime
-import multiprocessing
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -36,7 +34,7 @@ from benchmarks.lockstep import PIXELS, samples
 from benchmarks.streams_clock import RESNET152
 from benchmarks.streams_method import Method, Task
 from benchmarks.streams_training import module
-from benchmarks.trainings import LOOKS, alone, arrival, final
+from benchmarks.trainings import LOOKS, arrival, final, pool
 
 SPEED = 20.0
 # Of the paper's list S1': its fastest, one in the middle, and its slowest.
@@ -104,13 +102,12 @@ def compare(methods: list[Method], task: Task = TASK) -> list[Real]:
 
 
 def _train(method: Method, task: Task) -> Real:
-    context = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory() as store,
-        concurrent.futures.ProcessPoolExecutor(len(RATES), context, alone) as pool,
+        pool(len(RATES)) as ranks,
     ):
         rank = partial(_rank, store, method, task)
-        seen = [each.result() for each in [pool.submit(rank, at) for at in range(len(RATES))]]
+        seen = [each.result() for each in [ranks.submit(rank, at) for at in range(len(RATES))]]
     first = seen[0]
     at = arrival(first.accuracy, TARGET)
     return Real(

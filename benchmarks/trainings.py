@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import math
 import multiprocessing
 import os
+import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -77,18 +79,41 @@ def run(jobs: Mapping[str, partial[T]], kind: type[T], out: Path | None, process
 
 
 def _run(jobs: Mapping[str, partial[T]], processes: int) -> Iterator[tuple[str, T]]:
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(processes, context, alone) as pool:
-        futures = {pool.submit(job): name for name, job in jobs.items()}
+    with pool(processes) as started:
+        futures = {started.submit(job): name for name, job in jobs.items()}
         for future in concurrent.futures.as_completed(futures):
             yield futures[future], future.result()
 
 
-def alone() -> None:
-    """Let this process have one thread: there is one for each core."""
+@contextlib.contextmanager
+def pool(processes: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
+    """Enter so many processes of one thread each; Ctrl-C ends them in the middle of what they do."""
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(processes, context, _alone) as started:
+        try:
+            yield started
+        except KeyboardInterrupt:
+            started.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+
+
+# One thread, there is a process for each core; and Ctrl-C is the parent's, which is asked at the same time.
+def _alone() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     import torch
 
     torch.set_num_threads(1)
+
+
+def start(main: Callable[[], None]) -> None:
+    """Run a benchmark; Ctrl-C ends it with one sentence and exit code 130."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("interrupted; results that are kept are not run again", file=sys.stderr)
+        sys.exit(130)
 
 
 def arrival(accuracy: Sequence[float], target: float, looks: int = LOOKS) -> int | None:
