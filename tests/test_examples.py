@@ -1,9 +1,7 @@
 """Every example runs, as its first lines say."""
 
 import asyncio
-import importlib.util
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -15,15 +13,7 @@ from aiops.lab import virtual
 from aiops.lab.problem import Problem
 from aiops.lab.scenario import read
 from aiops.sim.virtual import VirtualLoop
-
-EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
-
-
-def example(name):
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests.example import EXAMPLES, load
 
 
 def test_every_example_is_tested():
@@ -50,13 +40,13 @@ def test_the_labs_scenario_learns_with_every_method():
 
 
 async def test_two_workers_that_disagree_meet_in_the_middle():
-    ends = await example("asyncio_only").main()
+    ends = await load("asyncio_only").main()
     assert ends == pytest.approx([2.0, 2.0], abs=0.01)
 
 
 def test_an_hour_at_two_sites_without_a_wait():
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        fast, slow = runner.run(example("overlap").main())
+        fast, slow = runner.run(load("overlap").main())
         assert runner.get_loop().time() > 3600
     assert (fast.waits, slow.waits) == (0, 0)
     assert fast.n_steps > 2.9 * slow.n_steps
@@ -67,7 +57,7 @@ async def test_three_lines_learn_the_digits():
     import aiops
 
     async with aiops.serve() as server:
-        accuracy = await asyncio.to_thread(example("three_lines").main, server.url, 12)
+        accuracy = await asyncio.to_thread(load("three_lines").main, server.url, 12)
     # Chance is 0.1. Where a model lands among the steps is a matter of timing, so the last points are, too.
     assert accuracy > 0.85
 

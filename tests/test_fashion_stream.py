@@ -1,12 +1,6 @@
 """examples/fashion_stream.py: what devices of one label each lose is what they get back from each other."""
 
 import asyncio
-import importlib.util
-import os
-import pathlib
-import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,11 +8,9 @@ import pytest
 from aiops.data import is_available
 from aiops.data.base import Dataset
 from aiops.sim.virtual import VirtualLoop
+from tests.example import interrupted, load
 
-PATH = pathlib.Path(__file__).parents[1] / "examples" / "fashion_stream.py"
-SPEC = importlib.util.spec_from_file_location("fashion_stream", PATH)
-example = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(example)
+example = load("fashion_stream")
 
 installed = pytest.mark.skipif(
     not is_available("fashion-mnist"), reason="Fashion-MNIST is not on this machine"
@@ -120,15 +112,5 @@ def test_what_is_none_is_refused_in_one_sentence(capsys, given, sentence):
 @installed
 @pytest.mark.timeout(60)
 def test_an_interrupt_ends_it_without_a_traceback():
-    with subprocess.Popen(
-        [sys.executable, str(PATH)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
-        while "accuracy" not in running.stdout.readline():
-            assert running.poll() is None
-        running.send_signal(signal.SIGINT)
-        _, errors = running.communicate(timeout=30)
-    assert (running.returncode, errors) == (130, "")
+    code, _, errors = interrupted("fashion_stream", "accuracy", within_s=30)
+    assert (code, errors) == (130, "")

@@ -3,11 +3,6 @@
 import asyncio
 import importlib.util
 import math
-import os
-import pathlib
-import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,11 +10,9 @@ import pytest
 from aiops.data.flights import COLUMNS, Encoder
 from aiops.sim.virtual import VirtualLoop
 from aiops.stream.tape import StampedSample
+from tests.example import interrupted, load
 
-PATH = pathlib.Path(__file__).parents[1] / "examples" / "flights_stream.py"
-SPEC = importlib.util.spec_from_file_location("flights_stream", PATH)
-example = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(example)
+example = load("flights_stream")
 
 HOUR_S = 3600.0
 ENCODER = Encoder(["AA", "OO", "UA"], ["EWR"], ["IAH"])
@@ -179,18 +172,7 @@ def test_a_year_of_flights():
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_an_interrupt_ends_it_with_what_there_is_so_far():
-    with subprocess.Popen(
-        [sys.executable, str(PATH)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
-        while not running.stdout.readline().startswith("Jan"):
-            assert running.poll() is None
-        running.send_signal(signal.SIGINT)
-        printed, errors = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert errors == ""
+    code, printed, errors = interrupted("flights_stream", "^Jan", within_s=60)
+    assert (code, errors) == (130, "")
     assert "carrier" in printed
     assert printed.splitlines()[-1].startswith("all")

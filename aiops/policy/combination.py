@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from aiops.errors import ConfigError
 from aiops.policy.base import (
@@ -46,7 +46,8 @@ def check_weights(sync: SyncPolicy, weights: WeightRule) -> None:
     _check_scaling(weights)
     if isinstance(sync, Bulk | Buffered):
         # What their learning rate is scaled by is no part of what they are worth to each other.
-        total = math.fsum(weights(TWINS)) / scaling(weights, TWINS)
+        scale = math.prod(rule.scale(TWINS) for rule in _scalings(weights))
+        total = math.fsum(weights(TWINS)) / scale
         if not math.isclose(total, 1.0, rel_tol=1e-6):
             what = "buffer" if isinstance(sync, Buffered) else "bulk round"
             normalizes = isinstance(sync, Bulk) and not scales(weights)
@@ -92,21 +93,13 @@ def _check_single_pushes(weights: WeightRule) -> None:
         )
 
 
-def scaling(weights: WeightRule, pushes: Sequence[PushView]) -> float:
-    """Return by how much a rule scales the learning rate of an update; 1 for most."""
-    return math.prod(
-        rule.scale(pushes) for rule in _walk(weights) if isinstance(rule, LinearScaling)
-    )
-
-
 # Whatever divides weights by their sum divides by their common factor, too.
 def _check_scaling(weights: WeightRule) -> None:
-    rules = list(_walk(weights))
-    if sum(isinstance(rule, LinearScaling) for rule in rules) > 1:
+    if len(_scalings(weights)) > 1:
         raise ConfigError(
             f"weights {weights!r} scale the learning rate twice: use one linear_scaling"
         )
-    for rule in rules:
+    for rule in _walk(weights):
         if isinstance(rule, Normalized | BySteps) and scales(rule):
             raise ConfigError(
                 f"weights {rule!r} divide by a sum that linear_scaling is a factor of, so that it does nothing: "
@@ -116,7 +109,11 @@ def _check_scaling(weights: WeightRule) -> None:
 
 def scales(weights: WeightRule) -> bool:
     """Return whether a rule scales the learning rate."""
-    return any(isinstance(rule, LinearScaling) for rule in _walk(weights))
+    return bool(_scalings(weights))
+
+
+def _scalings(weights: WeightRule) -> list[LinearScaling]:
+    return [rule for rule in _walk(weights) if isinstance(rule, LinearScaling)]
 
 
 def needs_data(weights: WeightRule) -> bool:

@@ -6,7 +6,7 @@ round is open now, and whether it is one of its donors, so that what it gives co
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -73,9 +73,8 @@ class Shares:
         self._patience_s = patience_s
         self._takers: set[WorkerId] = set()
         self._drawn: frozenset[WorkerId] = frozenset()
-        # Donors that have not given yet, and the same as a ring: at its head is one that others wait for.
-        self._due: set[WorkerId] = set()
-        self._ring: deque[WorkerId] = deque()
+        # Donors that have not given yet; the first is one that others wait for, if there is any.
+        self._due: OrderedDict[WorkerId, None] = OrderedDict()
         self._given: dict[WorkerId, Block] = {}
         self._over: dict[WorkerId, Block] = {}
         # Who could not have part in the round before.
@@ -118,14 +117,14 @@ class Shares:
             return [self._tell(worker, handle, {}, again=True)]
         if gift is not None:
             self._given[worker] = gift
-        self._due.discard(worker)
+        self._due.pop(worker, None)
         self._asking[worker] = handle
         self._since = now if self._since is None else self._since
         return self.settle()
 
     def declined(self, worker: WorkerId) -> list[Tell]:
         """Note that what a donor gave was not taken; it is waited for no longer."""
-        self._due.discard(worker)
+        self._due.pop(worker, None)
         return self.settle()
 
     def lost(self, worker: WorkerId) -> None:
@@ -164,20 +163,16 @@ class Shares:
         takers = sorted(self._takers)
         self._missed = frozenset(one for one in takers if one not in asking and self._waits(one))
         self._drawn = frozenset(takers[at] for at in self._draw(self.round, len(takers)))
-        self._due, self.n_donors = set(self._drawn), len(self._drawn)
-        self._ring = deque(sorted(self._drawn))
+        self._due, self.n_donors = OrderedDict.fromkeys(self._drawn), len(self._drawn)
         return [self._tell(worker, handle, self._over) for worker, handle in asking.items()]
 
-    # Whether there is a donor to wait for. This is asked with every push, so that who is, stays at the head.
+    # Whether there is a donor to wait for. It is asked with every push, so that the one that was found stays the first.
     def _holds_up(self) -> bool:
-        for _ in range(len(self._ring)):
-            worker = self._ring[0]
-            if worker not in self._due:
-                self._ring.popleft()
-            elif self._waits(worker):
-                self._ring.rotate(-1)
-            else:
+        for _ in range(len(self._due)):
+            worker = next(iter(self._due))
+            if not self._waits(worker):
                 return True
+            self._due.move_to_end(worker)
         return False
 
     def _tell(

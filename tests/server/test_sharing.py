@@ -275,9 +275,8 @@ async def test_who_begins_later_shares_several_times_between_two_pushes_without_
         assert count(house, "shares_missed") == 0
         if spec.get("sync") == "bulk:0" and "injection" not in spec:
             # b' = 24 / 2.5, and half of the 9 of each of two others.
-            assert [given[version, rank] for version in range(1, 5) for rank in range(3)] == [
-                32
-            ] * 12
+            later = [given[version, rank] for version in range(1, 5) for rank in range(3)]
+            assert later == [32] * 12
 
 
 @pytest.mark.parametrize("n", [4, 8 * MANY])
@@ -288,8 +287,8 @@ async def test_who_is_held_back_until_others_push_is_not_waited_for_by_them(sync
         loop = asyncio.get_running_loop()
         update = {"w": np.ones(n, np.float32)}
         async with house.worker("a") as a, house.worker("b") as b:
-            for each in (a.init(), b.init()):
-                await each
+            await a.init()
+            await b.init()
             await asyncio.gather(a.sync(update), b.sync(update))
             await asyncio.gather(a.share(*batch(0, 24)), b.share(*batch(1, 24)))
             start = loop.time()
@@ -314,8 +313,8 @@ async def test_who_waits_for_the_choice_of_one_that_asks_is_not_waited_for():
         loop = asyncio.get_running_loop()
         update = {"w": np.ones(64, np.float32)}
         async with house.worker("a") as a, house.worker("b") as b:
-            for each in (a.init(), b.init()):
-                await each
+            await a.init()
+            await b.init()
 
             async def train(ps, n_shares, delay_s):
                 await asyncio.sleep(delay_s)
