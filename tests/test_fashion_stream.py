@@ -1,6 +1,7 @@
 """examples/fashion_stream.py: what devices of one label each lose is what they get back from each other."""
 
 import asyncio
+import re
 
 import numpy as np
 import pytest
@@ -93,6 +94,18 @@ def test_injection_gives_back_most_of_what_label_skew_takes(capsys):
     printed = capsys.readouterr().out
     assert "records/s of the devices: 92 38 62 42 48 88 90 22 44 28" in printed
     assert printed.count("round  12  accuracy") == 3
+
+
+@installed
+def test_the_rates_are_those_of_the_list_that_is_named(capsys):
+    example.main(["--rates", "S2'", "--rounds", "1"])
+    printed = capsys.readouterr().out
+    assert "records/s of the devices: 270 218 300 246 232 284 284 236 274 228" in printed
+    # Ten steps of 0.4 s, in which ten devices get 2,572 samples a second and train on 32 or 64 in each.
+    line = re.search(r"all labels: (\S+) samples of (\S+) that came", printed)
+    own, came = (int(each.replace(",", "")) for each in line.groups())
+    assert 10_000 < came < 13_000
+    assert 10 * 10 * 32 < own <= 10 * 10 * 64
 
 
 @pytest.mark.parametrize(

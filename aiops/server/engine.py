@@ -196,7 +196,7 @@ class Engine:
 
     def waits(self, worker: WorkerId) -> bool:
         """Return whether a push of ``worker`` waits for those of others."""
-        return worker in self._round.held or worker in self._parked or worker in self._early
+        return worker in self._round.held or worker in self._parked
 
     def clocks(self) -> dict[WorkerId, Clock]:
         """Return the local steps of every active member."""

@@ -98,6 +98,12 @@ def test_a_scaled_learning_rate_is_refused_where_it_is_divided_out(rule):
             ("asynchronous", "by_staleness", "fixed:10"),
             "in the model's place at 1: use weights such as constant:0.6",
         ),
+        (
+            mixing(),
+            ("asynchronous", "constant:0.9*by_staleness", "fixed:10"),
+            ("asynchronous", "constant:0.9*linear_scaling:64", "fixed:10"),
+            "scale it by samples, beyond 1: leave linear_scaling out",
+        ),
     ],
 )
 def test_compensations(rule, good, bad, sentence):

@@ -113,6 +113,7 @@ def test_a_donor_whose_model_comes_while_others_are_waited_for_gives_all_the_sam
             house.ask(worker, number)
     house.blocked.add(1)
     assert house.ask(2, 2, "c") == []
+    assert house.shares.late(PATIENCE_S + 1) == {0}
     house.blocked.clear()
     assert house.ask(0, 2, "a") == []
     assert house.shares.late(PATIENCE_S + 1) == {1}
@@ -134,6 +135,8 @@ def test_who_asks_while_it_waits_for_its_model_has_missed_nothing(play):
     assert house.ask(0, 3, "b") == []
     house.blocked.add(1)
     assert house.ask(1, 3, "c") == ["0: 1c then 4 of 2 gives", "1: 0b then 4 of 2 gives"]
+    # Of an answer that was lost with a line there is another.
+    assert house.ask(1, 3) == ["1: 0b then 4 of 2 gives"]
     house.blocked.clear()
     assert house.ask(0, 4, "d") == []
     assert house.ask(1, 4, "e") == ["0: 1e then 5 of 0", "1: 0d then 5 of 0"]
