@@ -93,7 +93,6 @@ def pool(processes: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
         try:
             yield started
         except KeyboardInterrupt:
-            started.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
                 process.terminate()
             raise
